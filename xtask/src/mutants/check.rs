@@ -1,9 +1,8 @@
 //! The checks that catch mutants.
 
 use std::fmt;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::str::FromStr;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::ValueEnum as _;
@@ -65,11 +64,14 @@ pub(super) enum Verdict {
     DoesNotBuild(String),
 }
 
-/// The time after which a check hangs.
+/// The time in seconds after which a check hangs.
 ///
 /// Checks take some seconds; they take minutes on a busy machine and where they wait for forked
 /// children.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE_S: &str = "600";
+/// The exit statuses of `timeout` for a command that it ended or had to kill.
+const TIMED_OUT: i32 = 124;
+const KILLED: i32 = 137;
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,21 +115,27 @@ impl Check {
         if !built.status.success() {
             return Ok(Verdict::DoesNotBuild(first_line(&built, "error")));
         }
-        let mut run = self.command(tree, false);
-        let Some(output) = output_in_time(run.stdout(Stdio::piped()).stderr(Stdio::piped()))?
-        else {
-            return Ok(Verdict::Hangs);
-        };
-        if output.status.success() {
-            let is_proof = self.is_aborts() || has_passed_tests(&text(&output));
-            return Ok(if is_proof { Verdict::Passes } else { Verdict::TestsNothing });
-        }
-        Ok(Verdict::Fails(format!("{}: {}", first_line(&output, "FAILED"), message(&output))))
+        let output = self.command(tree, false).output().context("cannot run cargo")?;
+        let is_proof = || self.is_aborts() || has_passed_tests(&text(&output));
+        Ok(match output.status.code() {
+            Some(0) if is_proof() => Verdict::Passes,
+            Some(0) => Verdict::TestsNothing,
+            Some(TIMED_OUT | KILLED) => Verdict::Hangs,
+            _ => {
+                let first = first_line(&output, "FAILED");
+                Verdict::Fails(format!("{first}: {}", message(&output)))
+            }
+        })
     }
 
     fn command(&self, tree: &Tree, only_build: bool) -> Command {
-        let mut command = Command::new("cargo");
-        command.current_dir(&tree.path).env("RUST_BACKTRACE", "0");
+        // It ends a check that hangs, with all processes in its group.
+        let mut command = Command::new("timeout");
+        let patience = if only_build { "0" } else { PATIENCE_S };
+        command
+            .args(["--kill-after=5", patience, "cargo"])
+            .current_dir(&tree.path)
+            .env("RUST_BACKTRACE", "0");
         // Tests share the checked tree's target directory, which has the dependencies. Programs and
         // shared objects cannot: those of the mutant would replace those of the checked tree.
         let target = match self.kind {
@@ -179,26 +187,6 @@ fn text(output: &Output) -> String {
 /// Returns the first line that contains `word`.
 fn first_line(output: &Output, word: &str) -> String {
     text(output).lines().find(|line| line.contains(word)).unwrap_or("no reason").trim().to_owned()
-}
-
-/// Returns the output of `command`.
-///
-/// Returns `None` if it hangs, and kills it with all its descendants.
-fn output_in_time(command: &mut Command) -> Result<Option<Output>> {
-    use std::os::unix::process::CommandExt as _;
-    let child = command.process_group(0).spawn().context("cannot run cargo")?;
-    let group = child.id().to_string();
-    let output = std::thread::spawn(|| Child::wait_with_output(child));
-    let begun = Instant::now();
-    while !output.is_finished() {
-        if begun.elapsed() > PATIENCE {
-            Command::new("kill").args(["-KILL", "--", &format!("-{group}")]).status()?;
-            return Ok(None);
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let output = output.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    Ok(Some(output?))
 }
 
 #[cfg(test)]

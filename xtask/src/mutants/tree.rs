@@ -22,15 +22,10 @@ impl Tree {
         }
         let files = "--cached --others --exclude-standard".split(' ');
         let files = cmd!(sh, "git ls-files -z {files...}").read()?;
-        for file in files.split_terminator('\0').filter(|file| sh.path_exists(file)) {
-            let (from, to) = (sh.current_dir().join(file), path.join(file));
-            if let Ok(target) = std::fs::read_link(&from) {
-                sh.create_dir(to.parent().unwrap_or(&path))?;
-                std::os::unix::fs::symlink(target, &to)?;
-                continue;
-            }
-            sh.write_file(to, sh.read_binary_file(from)?)?;
-        }
+        let files = files.split_terminator('\0').filter(|file| sh.path_exists(file));
+        cmd!(sh, "cp --parents --no-dereference --target-directory {path} {files...}")
+            .quiet()
+            .run()?;
         rename(sh, &path.join("Cargo.toml"))?;
         Ok(Tree { origin: sh.current_dir(), path })
     }

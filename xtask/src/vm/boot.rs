@@ -3,61 +3,32 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 
 use super::console::Reader;
 
-/// Runs a guest until it powers itself off, or for at most `limit`.
+/// Runs a guest until it powers itself off, or for at most `seconds`.
 ///
 /// Writes its console to `log`.
-pub(crate) fn run(
-    mut qemu: Command,
-    log: &Path,
-    mut reader: Reader,
-    limit: Duration,
-) -> Result<()> {
+pub(crate) fn run(qemu: &Command, log: &Path, mut reader: Reader, seconds: u64) -> Result<()> {
     let mut file = File::create(log).with_context(|| log.display().to_string())?;
-    let start = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let mut guest = Guest(start.with_context(|| format!("{:?}", qemu.get_program()))?);
-    let console = guest.0.stdout.take().context("the console has no pipe")?;
-    let (sender, lines) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
-            // The receiver is gone when the time is up.
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    let end = Instant::now() + limit;
-    loop {
-        match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(line) => {
-                let line = String::from_utf8_lossy(&line);
-                writeln!(file, "{}", line.trim_end())?;
-                reader.line(line.trim_end());
-            }
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                bail!("no end after {} s; the console is in {}", limit.as_secs(), log.display());
-            }
-        }
+    let mut timeout = Command::new("timeout");
+    // In this process's group, so that Ctrl-C ends it too.
+    timeout.args(["--foreground", "--kill-after=5", &seconds.to_string()]);
+    timeout.arg(qemu.get_program()).args(qemu.get_args());
+    let start = timeout.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut guest = start.context("timeout")?;
+    let console = guest.stdout.take().context("the console has no pipe")?;
+    for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        writeln!(file, "{}", line.trim_end())?;
+        reader.line(line.trim_end());
     }
-    guest.0.wait()?;
-    reader.verdict().with_context(|| format!("the console is in {}", log.display()))
-}
-
-/// An emulator, which is killed when this is dropped.
-struct Guest(Child);
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        // Fails if the emulator has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    let status = guest.wait()?.code();
+    let at = || format!("the console is in {}", log.display());
+    ensure!(!matches!(status, Some(124 | 137)), "no end after {seconds} s; {}", at());
+    ensure!(status != Some(127), "{:?} is missing", qemu.get_program());
+    reader.verdict().with_context(at)
 }

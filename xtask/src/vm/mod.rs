@@ -12,7 +12,6 @@ mod programs;
 mod steps;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use xshell::Shell;
@@ -87,10 +86,10 @@ fn run_machine(
     let initramfs = initramfs::build(sh, apt, machine, programs, &steps, directory)?;
     let minutes = arguments.minutes.unwrap_or(if arguments.full { 600 } else { 20 });
     boot::run(
-        machine.qemu(&kernel, &initramfs),
+        &machine.qemu(&kernel, &initramfs),
         &directory.join(machine.file_name()).with_extension("log"),
         console::Reader::new(machine.to_string(), &steps),
-        Duration::from_secs(60 * minutes),
+        60 * minutes,
     )
 }
 
