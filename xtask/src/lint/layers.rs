@@ -4,7 +4,7 @@
 //! A method of another file's type is an import only if the type is named. Tests and `model/`,
 //! which replaces parts of every layer, are left out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -104,15 +104,10 @@ fn circles(imports: &Imports) -> Vec<String> {
     let directories: BTreeSet<_> = files.flat_map(|file| file.ancestors().skip(1)).collect();
     let mut findings = Vec::new();
     for directory in directories.iter().filter(|it| !CIRCLES_ALLOWED.map(Path::new).contains(*it)) {
-        let mut targets = BTreeMap::<PathBuf, BTreeSet<PathBuf>>::new();
-        for (from, to) in imports {
-            if let Some((from, to)) = entry(directory, from).zip(entry(directory, to))
-                && from != to
-            {
-                targets.entry(from).or_default().insert(to);
-            }
-        }
-        findings.extend(circles_of(&targets).into_iter().map(|circle| {
+        let entries = imports.iter().filter_map(|(from, to)| {
+            entry(directory, from).zip(entry(directory, to)).filter(|(from, to)| from != to)
+        });
+        findings.extend(circles_of(entries.collect()).into_iter().map(|circle| {
             format!("{}: imports in a circle: {}", directory.display(), circle.join(", "))
         }));
     }
@@ -127,31 +122,27 @@ fn entry(directory: &Path, file: &Path) -> Option<PathBuf> {
     (!["mod", "lib", "main"].map(Path::new).contains(&&*name)).then_some(name)
 }
 
-fn circles_of(targets: &BTreeMap<PathBuf, BTreeSet<PathBuf>>) -> BTreeSet<Vec<String>> {
-    let reached: BTreeMap<_, _> =
-        targets.keys().map(|from| (from, reachable(targets, from))).collect();
-    let mut circles = BTreeSet::new();
-    for (&from, all) in &reached {
-        let is_back = |to: &&&PathBuf| reached.get(*to).is_some_and(|back| back.contains(from));
-        let circle: Vec<_> = all.iter().filter(is_back).collect();
-        circles.insert(circle.into_iter().map(|it| it.display().to_string()).collect());
+/// Returns the names of files that import each other, directly or through others.
+fn circles_of(imports: Imports) -> BTreeSet<Vec<String>> {
+    let mut all = imports;
+    loop {
+        let next = |(from, to): &(PathBuf, PathBuf)| {
+            let behind = all.iter().filter(|other| other.0 == *to);
+            behind.map(|(_, to)| (from.clone(), to.clone())).collect::<Vec<_>>()
+        };
+        let indirect: Vec<_> = all.iter().flat_map(next).collect();
+        let before = all.len();
+        all.extend(indirect);
+        if all.len() == before {
+            break;
+        }
     }
-    circles.remove(&Vec::new());
-    circles
-}
-
-fn reachable<'p>(
-    targets: &'p BTreeMap<PathBuf, BTreeSet<PathBuf>>,
-    from: &PathBuf,
-) -> BTreeSet<&'p PathBuf> {
-    let mut reached = BTreeSet::new();
-    let mut next = vec![from];
-    while let Some(file) = next.pop() {
-        let new: Vec<_> =
-            targets.get(file).into_iter().flatten().filter(|it| reached.insert(*it)).collect();
-        next.extend(new);
-    }
-    reached
+    let circle = |(from, _): &(PathBuf, PathBuf)| {
+        let back =
+            all.iter().filter(|(one, to)| one == from && all.contains(&(to.clone(), one.clone())));
+        back.map(|(_, to)| to.display().to_string()).collect()
+    };
+    all.iter().map(circle).filter(|circle: &Vec<_>| !circle.is_empty()).collect()
 }
 
 #[cfg(test)]
