@@ -82,7 +82,7 @@ pub(super) fn make(root: &Path) -> Result<String> {
 fn function(root: &Path, arch: Arch, section: &Section) -> Result<String> {
     let parts = template::read(root, arch, section.name)?;
     let operands = section.operands(arch);
-    let names = Names { operands: &operands, returns_value: section.returns_value };
+    let names = Names { operands: &operands, returns_value: section.returns_value() };
     let translate = |line: &str| match arch {
         Arch::X86_64 => x86_64::translate(line, &names),
         Arch::Aarch64 => aarch64::translate(line, &names),

@@ -12,8 +12,6 @@ pub(super) struct Section {
     pub(super) about: &'static str,
     /// The types and names of its arguments, without those that say where lanes are.
     pub(super) arguments: &'static [(&'static str, &'static str)],
-    /// Whether it returns the value that it took, or 0. The others return whether they committed.
-    pub(super) returns_value: bool,
     /// Whether it passes the program's memory from one owner to another.
     ///
     /// The others order nothing, as relaxed atomic operations do, and compilers keep what they know
@@ -40,7 +38,6 @@ const fn word(name: &'static str, about: &'static str, x86_64: &'static [Operand
         name,
         about,
         arguments: &[("uintptr_t", "item"), ("uint64_t", "n")],
-        returns_value: false,
         passes_memory: false,
         x86_64,
         aarch64: &[("item", Reads), ("v", Scratch), ("n", Reads)],
@@ -52,7 +49,6 @@ pub(super) const SECTIONS: [Section; 8] = [
         name: "add_windowed",
         about: "adds to this CPU's lane of a counter or budget, if that stays in its window",
         arguments: &[("const void *", "gate"), ("int64_t", "n")],
-        returns_value: false,
         passes_memory: false,
         x86_64: &[
             ("gate", Reads),
@@ -72,7 +68,6 @@ pub(super) const SECTIONS: [Section; 8] = [
             ("uintptr_t", "cell"),
             ("int64_t", "n"),
         ],
-        returns_value: false,
         passes_memory: false,
         x86_64: &[
             ("set", Reads),
@@ -94,7 +89,6 @@ pub(super) const SECTIONS: [Section; 8] = [
         name: "pop_object_single",
         about: "pops an encoded pointer from this CPU's lane of a cache; 0 if it is empty",
         arguments: &[("const void *", "gate")],
-        returns_value: true,
         passes_memory: true,
         x86_64: &[("gate", Reads), ("top", Scratch), ("encoded", Returns)],
         aarch64: &[("gate", Reads), ("top", Scratch), ("encoded", Returns)],
@@ -103,7 +97,6 @@ pub(super) const SECTIONS: [Section; 8] = [
         name: "push_object_single",
         about: "pushes an encoded pointer to this CPU's lane of a cache if it has room",
         arguments: &[("const void *", "gate"), ("uintptr_t", "encoded")],
-        returns_value: false,
         passes_memory: true,
         x86_64: &[("gate", Changes), ("top", Scratch), ("encoded", Changes)],
         aarch64: &[("gate", Reads), ("top", Scratch), ("encoded", Reads)],
@@ -118,6 +111,13 @@ pub(super) const SECTIONS: [Section; 8] = [
 pub(crate) const COUNT: usize = SECTIONS.len();
 
 impl Section {
+    /// Returns whether it returns the value that it took, or 0.
+    ///
+    /// The others return whether they committed.
+    pub(super) fn returns_value(&self) -> bool {
+        self.x86_64.iter().any(|operand| operand.1 == Returns)
+    }
+
     /// Returns its operands in the order of their registers in the template.
     pub(super) fn operands(&self, arch: Arch) -> Vec<Operand> {
         match arch {
