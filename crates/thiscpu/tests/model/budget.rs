@@ -5,8 +5,8 @@ use std::time::Duration;
 use thiscpu::model;
 use thiscpu::{Budget, Exhausted};
 
-use crate::history::{Call, Specification, is_linearizable};
-use crate::run::{CPUS, in_random_orders, leave_lanes_if, on_threads};
+use crate::history::{Call, Specification};
+use crate::run::{CPUS, assert_linearizable, in_random_orders, leave_lanes_if, on_threads, record};
 
 const LIMIT: u64 = 400;
 
@@ -60,8 +60,7 @@ impl Specification for State {
 }
 
 fn call(budget: &Budget, op: &Op) -> Call<Op> {
-    let began = model::tick();
-    let op = match *op {
+    record(|| match *op {
         Op::Acquire(n, _) => Op::Acquire(n, budget.try_acquire(n)),
         Op::AcquireUpTo(n, _) => Op::AcquireUpTo(n, budget.try_acquire_up_to(n)),
         Op::Release(n) => {
@@ -74,8 +73,7 @@ fn call(budget: &Budget, op: &Op) -> Call<Op> {
         }
         Op::Available(_) => Op::Available(budget.available()),
         Op::Acquired(_) => Op::Acquired(budget.acquired()),
-    };
-    Call { began, ended: model::tick(), op }
+    })
 }
 
 /// Makes a budget in per-CPU mode, with units in every CPU's lane.
@@ -130,8 +128,7 @@ fn random_ops(may_set_limit: bool) {
     let mut calls = on_threads(4, CPUS, work).concat();
     calls.push(call(budget, &Op::Acquired(0)));
     calls.push(call(budget, &Op::Available(0)));
-    calls.sort_by_key(|call| call.began);
-    assert!(is_linearizable(State { limit: LIMIT, held: 0 }, &calls), "{calls:#?}");
+    assert_linearizable(State { limit: LIMIT, held: 0 }, calls);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use thiscpu::model;
 use thiscpu::{Counter, Counters};
 
-use crate::counter_history::{Op, any_op, assert_linearizable, call, percpu_counter, take_lanes};
-use crate::run::{CPUS, in_random_orders, leave_lanes_if, on_threads};
+use crate::counter_history::{Op, Value, any_op, call, percpu_counter, take_lanes};
+use crate::run::{CPUS, assert_linearizable, in_random_orders, leave_lanes_if, on_threads};
 
 /// Runs threads that make random calls on the counter that `make` returns; one has no lane.
 fn random_ops(make: impl Fn() -> &'static Counter) {
@@ -18,7 +18,7 @@ fn random_ops(make: impl Fn() -> &'static Counter) {
     let mut calls = on_threads(4, CPUS, work).concat();
     calls.push(call(counter, &Op::Sum(0)));
     calls.push(call(counter, &Op::Sum(0)));
-    assert_linearizable(start, calls);
+    assert_linearizable(Value(start), calls);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn adds_and_sums_are_linearizable() {
         let threads = [adder(0), adder(1), adder(2), summer(1), summer(2)];
         let mut calls: Vec<_> = threads.into_iter().flat_map(model::Thread::join).collect();
         calls.push(call(counter, &Op::Sum(0)));
-        assert_linearizable(0, calls);
+        assert_linearizable(Value(0), calls);
     });
 }
 

@@ -15,13 +15,24 @@ use crate::run::in_every_order;
 static COUNTERS: Counters<2> = Counters::new();
 static OTHERS: Counters<2> = Counters::new();
 
-/// Starts a thread that carries a token from CPU 1 to CPU `to`.
-fn carrier(to: usize) -> model::Thread<()> {
-    model::spawn(1, move || {
+/// Starts a thread that carries a token from CPU 1 to CPU 2.
+fn carrier() -> model::Thread<()> {
+    model::spawn(1, || {
         COUNTERS.add(0, 1);
-        model::run_on(to);
+        model::run_on(2);
         COUNTERS.add(0, -1);
     })
+}
+
+/// Calls `ask` while a token moves, with lanes on the first `cpus` CPUs.
+fn while_token_moves(preemptions: usize, cpus: usize, ask: fn()) {
+    in_every_order(preemptions, move || {
+        take_lanes(&COUNTERS, cpus);
+        let carrier = carrier();
+        ask();
+        carrier.join();
+        assert_eq!(COUNTERS.sum(0), 0);
+    });
 }
 
 fn assert_token(sum: i64) {
@@ -30,23 +41,12 @@ fn assert_token(sum: i64) {
 
 #[test]
 fn sum_sees_moving_token_once() {
-    in_every_order(3, || {
-        take_lanes(&COUNTERS, 3);
-        let carrier = carrier(2);
-        assert_token(COUNTERS.sum(0));
-        carrier.join();
-        assert_eq!(COUNTERS.sum(0), 0);
-    });
+    while_token_moves(3, 3, || assert_token(COUNTERS.sum(0)));
 }
 
 #[test]
 fn sum_sees_token_once_when_lane_comes_into_use() {
-    in_every_order(3, || {
-        take_lanes(&COUNTERS, 2);
-        let carrier = carrier(2);
-        assert_token(COUNTERS.sum(0));
-        carrier.join();
-    });
+    while_token_moves(3, 2, || assert_token(COUNTERS.sum(0)));
 }
 
 #[test]
@@ -66,12 +66,9 @@ fn sum_sees_token_once_when_it_moves_to_shared_lane() {
 // Two sums flip the gate back to its first bank, so an adder's stale view of the gate looks fresh.
 #[test]
 fn consecutive_sums_see_moving_token_once() {
-    in_every_order(3, || {
-        take_lanes(&COUNTERS, 3);
-        let carrier = carrier(2);
+    while_token_moves(3, 3, || {
         assert_token(COUNTERS.sum(0));
         assert_token(COUNTERS.sum(0));
-        carrier.join();
     });
 }
 
@@ -98,7 +95,7 @@ fn sum_all_sees_moving_token_once() {
         take_lanes(&COUNTERS, 3);
         take_lanes(&OTHERS, 1);
         OTHERS.add(1, 5);
-        let carrier = carrier(2);
+        let carrier = carrier();
         let sums = sum_all(&[&OTHERS, &COUNTERS]);
         assert_eq!(sums[..2], [0, 5]);
         assert_token(sums[2]);
@@ -110,24 +107,18 @@ fn sum_all_sees_moving_token_once() {
 // Another thread sums the counter between the steps of a `sum_all`.
 #[test]
 fn sum_is_exact_during_sum_all() {
-    in_every_order(2, || {
-        take_lanes(&COUNTERS, 3);
-        let carrier = carrier(2);
-        let other = model::spawn(0, move || assert_token(COUNTERS.sum(0)));
+    while_token_moves(2, 3, || {
+        let other = model::spawn(0, || assert_token(COUNTERS.sum(0)));
         assert_token(sum_all(&[&COUNTERS])[0]);
-        carrier.join();
         other.join();
     });
 }
 
 #[test]
 fn concurrent_sums_may_share_a_flip() {
-    in_every_order(2, || {
-        take_lanes(&COUNTERS, 3);
-        let carrier = carrier(2);
-        let other = model::spawn(0, move || assert_token(COUNTERS.sum(0)));
+    while_token_moves(2, 3, || {
+        let other = model::spawn(0, || assert_token(COUNTERS.sum(0)));
         assert_token(COUNTERS.sum(0));
-        carrier.join();
         other.join();
     });
 }
@@ -138,7 +129,7 @@ fn concurrent_sums_may_share_a_fence() {
     in_every_order(2, || {
         take_lanes(&COUNTERS, 3);
         take_lanes(&OTHERS, 1);
-        let carrier = carrier(2);
+        let carrier = carrier();
         let other = model::spawn(0, move || OTHERS.sum(0));
         assert_token(COUNTERS.sum(0));
         carrier.join();
@@ -178,16 +169,20 @@ fn lane_is_assigned_once_to_two_threads() {
     });
 }
 
+/// Adds two amounts on two threads of one CPU, and checks their sum.
+fn add_on_one_lane(preemptions: usize, amounts: [i64; 2]) {
+    in_every_order(preemptions, move || {
+        take_lanes(&COUNTERS, 2);
+        let adders = amounts.map(|n| model::spawn(1, move || COUNTERS.add(0, n)));
+        adders.into_iter().for_each(model::Thread::join);
+        assert_eq!(COUNTERS.sum(0), amounts.iter().sum());
+    });
+}
+
 // Two threads share a CPU and abort each other's sections: each add counts exactly once.
 #[test]
 fn adds_on_one_lane_are_exact() {
-    in_every_order(3, || {
-        take_lanes(&COUNTERS, 2);
-        let adder = |n| model::spawn(1, move || COUNTERS.add(0, n));
-        let adders = [adder(1), adder(20)];
-        adders.into_iter().for_each(model::Thread::join);
-        assert_eq!(COUNTERS.sum(0), 21);
-    });
+    add_on_one_lane(3, [1, 20]);
 }
 
 // Two threads of one CPU and one thread without a lane use the same word.
@@ -284,11 +279,5 @@ fn bounds_hold_after_two_window_moves() {
 // Adds leave the lane's window, so it is moved and published.
 #[test]
 fn adds_are_exact_when_window_moves() {
-    in_every_order(2, || {
-        take_lanes(&COUNTERS, 2);
-        let adder = |n| model::spawn(1, move || COUNTERS.add(0, n));
-        let adders = [adder(3_000), adder(-20_000)];
-        adders.into_iter().for_each(model::Thread::join);
-        assert_eq!(COUNTERS.sum(0), -17_000);
-    });
+    add_on_one_lane(2, [3_000, -20_000]);
 }

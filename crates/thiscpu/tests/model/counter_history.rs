@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use thiscpu::{Bounds, Comparison, Counter, Counters, model, sum_all};
 
-use crate::history::{Call, Specification, is_linearizable};
+use crate::history::{Call, Specification};
+use crate::run::record;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
@@ -45,8 +46,7 @@ impl Specification for Value {
 
 /// Makes a call and records its result.
 pub(crate) fn call(counter: &Counter, op: &Op) -> Call<Op> {
-    let began = model::tick();
-    let op = match *op {
+    record(|| match *op {
         Op::Add(n) => {
             counter.add(n);
             Op::Add(n)
@@ -64,8 +64,7 @@ pub(crate) fn call(counter: &Counter, op: &Op) -> Call<Op> {
             counter.read();
             Op::Read
         }
-    };
-    Call { began, ended: model::tick(), op }
+    })
 }
 
 /// Amounts that fit a window, that leave it, and one too large for any window.
@@ -84,12 +83,6 @@ pub(crate) fn any_op() -> Op {
         10 => Op::Bounds(Bounds { low: 0, estimate: 0, high: 0 }),
         _ => Op::Read,
     }
-}
-
-/// Asserts that a history that starts with the value `start` is linearizable.
-pub(crate) fn assert_linearizable(start: i64, mut calls: Vec<Call<Op>>) {
-    calls.sort_by_key(|call| call.began);
-    assert!(is_linearizable(Value(start), &calls), "from {start}: {calls:#?}");
 }
 
 /// Makes a counter of value 0 in per-CPU mode, with lanes on the first `cpus` CPUs.

@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use thiscpu::model::{self, Machine};
 use thiscpu::{Account, AccountId, Ledger, Tier};
 
-use crate::history::{Call, Specification, is_linearizable};
-use crate::run::{CPUS, in_random_orders_on, leave_lanes_if};
+use crate::history::{Call, Specification};
+use crate::run::{CPUS, assert_linearizable, in_random_orders_on, leave_lanes_if, record};
 
 const THREADS: usize = 4;
 
@@ -92,26 +92,19 @@ impl Specification for State {
     }
 }
 
-/// Records a call; `op` makes it and returns it with its result.
-fn call(op: impl FnOnce() -> Op) -> Call<Op> {
-    let began = model::tick();
-    let op = op();
-    Call { began, ended: model::tick(), op }
-}
-
 fn charge(account: &Account<2>, index: usize, n: i64) -> Call<Op> {
-    call(|| {
+    record(|| {
         account.charge(index, n);
         Op::Charge(account.id(), index, n)
     })
 }
 
 fn sum(account: &Account<2>, index: usize) -> Call<Op> {
-    call(|| Op::Sum(account.id(), index, account.sum(index)))
+    record(|| Op::Sum(account.id(), index, account.sum(index)))
 }
 
 fn for_each() -> Call<Op> {
-    call(|| {
+    record(|| {
         let mut seen = BTreeMap::new();
         LEDGER.for_each(|id, counters| {
             assert!(seen.insert(id, counters).is_none(), "{id} is listed twice");
@@ -128,21 +121,21 @@ fn any_op(accounts: &[Account<2>]) -> Call<Op> {
     let (account, index) = (some(), model::choose(2));
     match model::choose(16) {
         0..=6 => charge(account, index, n),
-        7 => call(|| {
+        7 => record(|| {
             account.charge_uncached(index, n);
             Op::Charge(account.id(), index, n)
         }),
         8 | 9 => sum(account, index),
-        10 | 11 => call(|| Op::Snapshot(account.id(), account.snapshot())),
+        10 | 11 => record(|| Op::Snapshot(account.id(), account.snapshot())),
         12 => {
             let to = some();
-            call(|| {
+            record(|| {
                 account.transfer_to(to, index, n);
                 Op::Transfer { from: account.id(), to: to.id(), index, n }
             })
         }
         13 | 14 => for_each(),
-        _ => call(|| {
+        _ => record(|| {
             LEDGER.sync();
             Op::Sync
         }),
@@ -187,11 +180,11 @@ fn check_history(
     // After a sync no lane holds charges, so `read` is exact.
     LEDGER.sync();
     for account in &end {
-        calls
-            .extend([0, 1].map(|index| call(|| Op::Sum(account.id(), index, account.read(index)))));
+        calls.extend(
+            [0, 1].map(|index| record(|| Op::Sum(account.id(), index, account.read(index)))),
+        );
     }
-    calls.sort_by_key(|call| call.began);
-    assert!(is_linearizable(start, &calls), "{calls:#?}");
+    assert_linearizable(start, calls);
     // Closing these accounts is not checked.
     end.into_iter().for_each(std::mem::forget);
 }
@@ -250,12 +243,10 @@ fn open_and_close(mine: &mut Vec<Account<2>>) -> Vec<Call<Op>> {
     let mut calls = Vec::new();
     for _ in 0..2 + model::choose(5) {
         calls.push(match model::choose(8) {
-            0 | 1 => {
-                let began = model::tick();
+            0 | 1 => record(|| {
                 mine.push(LEDGER.open());
-                let id = mine[mine.len() - 1].id();
-                Call { began, ended: model::tick(), op: Op::Open(id) }
-            }
+                Op::Open(mine[mine.len() - 1].id())
+            }),
             2 if !mine.is_empty() => drop_one(mine),
             3 | 4 if !mine.is_empty() => any_op(mine),
             5 => for_each(),
@@ -276,7 +267,7 @@ fn drop_one(mine: &mut Vec<Account<2>>) -> Call<Op> {
 
 fn drop_handle(account: Account<2>) -> Call<Op> {
     let id = account.id();
-    call(|| {
+    record(|| {
         drop(account);
         Op::Drop(id)
     })

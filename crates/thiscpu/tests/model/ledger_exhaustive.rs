@@ -15,7 +15,7 @@ use crate::run::{CPUS, in_every_order_on};
 static LEDGER: LazyLock<Ledger<2>> = LazyLock::new(Ledger::new_signed);
 
 /// Runs `test` in all orders with up to `preemptions` preemptions, with and without sections.
-fn in_every_order(preemptions: usize, test: fn()) {
+fn in_every_order(preemptions: usize, test: impl Fn() + Copy + Send + Sync + 'static) {
     let machines = [Tier::RseqCid, Tier::Atomic].map(|tier| Machine::new(CPUS, tier));
     in_every_order_on(machines, preemptions, test);
 }
@@ -58,40 +58,35 @@ fn assert_token(seen: i64) {
     assert!(seen == 0 || seen == 1, "the token was seen {seen} times");
 }
 
+/// Calls `read` while a token moves; `cpus` have lanes with the account.
+fn while_token_moves(
+    preemptions: usize,
+    cpus: &'static [usize],
+    read: fn(&'static Account<2>) -> [i64; 2],
+) {
+    in_every_order(preemptions, move || {
+        let [account] = open();
+        cache_in_lanes(&[account], cpus.iter().copied());
+        let carrier = carrier(account);
+        assert_token(read(account)[0]);
+        carrier.join();
+        assert_eq!(read(account), [0, 0]);
+    });
+}
+
 #[test]
 fn sum_sees_moving_token_once() {
-    in_every_order(3, || {
-        let [account] = open();
-        cache_in_lanes(&[account], [1, 2]);
-        let carrier = carrier(account);
-        assert_token(account.sum(0));
-        carrier.join();
-        assert_eq!(account.sum(0), 0);
-    });
+    while_token_moves(3, &[1, 2], |account| [account.sum(0), 0]);
 }
 
 #[test]
 fn snapshot_sees_moving_token_once() {
-    in_every_order(3, || {
-        let [account] = open();
-        cache_in_lanes(&[account], [1, 2]);
-        let carrier = carrier(account);
-        assert_token(account.snapshot()[0]);
-        carrier.join();
-        assert_eq!(account.snapshot(), [0, 0]);
-    });
+    while_token_moves(3, &[1, 2], |account| account.snapshot());
 }
 
 #[test]
 fn for_each_sees_moving_token_once() {
-    in_every_order(2, || {
-        let [account] = open();
-        cache_in_lanes(&[account], [1, 2]);
-        let carrier = carrier(account);
-        assert_token(for_each([account])[0][0]);
-        carrier.join();
-        assert_eq!(for_each([account]), [[0, 0]]);
-    });
+    while_token_moves(2, &[1, 2], |account| for_each([account])[0]);
 }
 
 // A late charge completes the account's capture before the listing thread does.
@@ -114,14 +109,7 @@ fn for_each_sees_moving_token_once_with_late_charge() {
 // The account enters a lane while it is summed.
 #[test]
 fn sum_is_exact_when_account_enters_lane() {
-    in_every_order(3, || {
-        let [account] = open();
-        cache_in_lanes(&[account], [1]);
-        let carrier = carrier(account);
-        assert_token(account.sum(0));
-        carrier.join();
-        assert_eq!(account.sum(0), 0);
-    });
+    while_token_moves(3, &[1], |account| [account.sum(0), 0]);
 }
 
 #[test]

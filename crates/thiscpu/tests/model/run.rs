@@ -1,13 +1,17 @@
 //! Runs of a test: on which machines, in which orders, and how often.
 
+use std::fmt::Debug;
+
 use thiscpu::Tier;
 use thiscpu::model::{self, Machine, Schedule, exhaustive, random};
+
+use crate::history::{Call, Specification, is_linearizable};
 
 /// The number of CPUs of most machines.
 pub(crate) const CPUS: usize = 3;
 
 /// Runs `test` in all orders with up to `preemptions` preemptions, with and without sections.
-pub(crate) fn in_every_order(preemptions: usize, test: fn()) {
+pub(crate) fn in_every_order(preemptions: usize, test: impl Fn() + Copy + Send + Sync + 'static) {
     let machines = [Tier::RseqCpu, Tier::Atomic].map(|tier| Machine::new(CPUS, tier));
     in_every_order_on(machines, preemptions, test);
 }
@@ -63,6 +67,22 @@ pub(crate) fn on_threads<R: Send + 'static>(
     };
     let threads: Vec<_> = (0..threads).map(start).collect();
     threads.into_iter().map(model::Thread::join).collect()
+}
+
+/// Records a call; `op` makes it and returns it with its result.
+pub(crate) fn record<Op>(op: impl FnOnce() -> Op) -> Call<Op> {
+    let began = model::tick();
+    let op = op();
+    Call { began, ended: model::tick(), op }
+}
+
+/// Asserts that a history that begins in the state `start` is linearizable.
+pub(crate) fn assert_linearizable<S: Specification<Op: Debug> + Debug>(
+    start: S,
+    mut calls: Vec<Call<S::Op>>,
+) {
+    calls.sort_by_key(|call| call.began);
+    assert!(is_linearizable(start.clone(), &calls), "from {start:?}: {calls:#?}");
 }
 
 /// Makes the calling thread one without a lane, if `condition` holds.
