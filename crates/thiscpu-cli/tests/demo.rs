@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use thiscpu_test_support::{is_quick, terminal};
+use thiscpu_test_support::{is_quick, terminal, text};
 
 fn thiscpu(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thiscpu"));
@@ -14,10 +14,6 @@ fn thiscpu(args: &[&str]) -> Command {
 
 fn run(args: &[&str]) -> Output {
     thiscpu(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Opens a file that cannot be written to.

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use thiscpu_test_support::text;
+
 const THISCPU: &str = env!("CARGO_BIN_EXE_thiscpu");
 
 /// Builds the library beside the program, by the documented command.
@@ -34,10 +36,6 @@ fn run(args: &[&str]) -> Command {
         command.env_remove(variable);
     }
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Creates an empty directory for one test.

@@ -12,6 +12,7 @@ use fast_free::{free_asm, misses};
 use signal::{UNTESTED, signal_of};
 use thiscpu_malloc::export::thiscpu::{Tier, tier};
 use thiscpu_malloc::{allocate, free};
+use thiscpu_test_support::memory;
 
 const GIB: usize = 1 << 30;
 const TIB: usize = 1 << 40;
@@ -32,15 +33,8 @@ fn occupy() -> bool {
 
 /// Limits the process to `room` more bytes of address space. Returns whether that worked.
 fn limit(room: usize) -> bool {
-    let sizes = std::fs::read_to_string("/proc/self/statm").expect("/proc");
-    let pages: usize = sizes.split(' ').next().and_then(|size| size.parse().ok()).expect("a size");
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both calls are given a valid structure.
-    unsafe {
-        assert_eq!(libc::getrlimit(libc::RLIMIT_AS, &raw mut limit), 0);
-        limit.rlim_cur = (pages * 4096 + room) as u64;
-        libc::setrlimit(libc::RLIMIT_AS, &raw const limit) == 0
-    }
+    let size = memory::status_bytes("self", "VmSize").expect("/proc");
+    memory::set_limit(libc::RLIMIT_AS, size + room as u64).is_ok()
 }
 
 /// Allocates and frees many blocks. Returns whether the fast path could free them.

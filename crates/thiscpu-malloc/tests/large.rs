@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 use thiscpu_malloc::{allocate, allocate_aligned, allocate_zeroed, free, resize, usable_size};
-use thiscpu_test_support::child;
+use thiscpu_test_support::random::Random;
+use thiscpu_test_support::{child, errno, memory};
 
 const KIB: usize = 1 << 10;
 
@@ -44,26 +45,13 @@ impl Block {
     }
 }
 
-fn set_errno(value: i32) {
-    // SAFETY: the address is that of this thread's `errno`.
-    unsafe { *libc::__errno_location() = value };
-}
-
-fn errno() -> i32 {
-    // SAFETY: the address is that of this thread's `errno`.
-    unsafe { *libc::__errno_location() }
-}
-
 /// Allocates, resizes and frees blocks of random sizes and alignments.
 fn churn(seed: u64, rounds: u64) {
-    let mut state = seed;
-    let mut next = move |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) % below
-    };
+    let mut random = Random::new(seed);
+    let mut next = move |below: u64| random.below(below);
     let mut blocks: BTreeMap<u64, Block> = BTreeMap::new();
     for number in 0..rounds {
-        set_errno(77);
+        errno::set(77);
         let size = (33 + next(400) as usize * (1 + next(8) as usize)) * KIB;
         let align = 1 << [4, 4, 4, 12, 16, 17, 21][next(7) as usize];
         let at = match next(4) {
@@ -89,7 +77,7 @@ fn churn(seed: u64, rounds: u64) {
                 block.free();
             }
         }
-        assert_eq!(errno(), 77);
+        assert_eq!(errno::get(), 77);
     }
     let ranges = blocks.values().map(|block| (block.at.addr().get(), block.size));
     let by_address: BTreeMap<usize, usize> = ranges.collect();
@@ -124,18 +112,16 @@ fn aligned_large_block_is_no_larger() {
 
 #[test]
 fn failed_large_allocation_keeps_errno() {
-    set_errno(77);
+    errno::set(77);
     assert_eq!(allocate(usize::MAX / 2), None);
     assert_eq!(allocate(1 << 46), None);
     assert_eq!(allocate_aligned(1 << 20, 1 << 46), None);
-    assert_eq!(errno(), 77);
+    assert_eq!(errno::get(), 77);
     child::assert_holds(|| {
-        let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: the structure is valid.
-        let is_limited = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const none) } == 0;
-        set_errno(77);
+        let is_limited = memory::set_limit(libc::RLIMIT_AS, 0).is_ok();
+        errno::set(77);
         // This asks the kernel, which refuses and sets `errno`.
         let is_refused = allocate(1 << 33).is_none() && allocate_zeroed(1 << 33).is_none();
-        is_limited && is_refused && errno() == 77
+        is_limited && is_refused && errno::get() == 77
     });
 }

@@ -2,13 +2,10 @@
 //!
 //! One test, because it is about the whole process.
 
-#[path = "common/mappings.rs"]
-mod mappings;
-
 use std::ptr::NonNull;
 
-use mappings::{Mapping, mappings};
 use thiscpu_malloc::{allocate, allocate_zeroed, free, resize};
+use thiscpu_test_support::memory::{Mapping, mappings, reports_flags};
 
 const MIB: usize = 1 << 20;
 const HUGE_PAGE: usize = 2 * MIB;
@@ -16,8 +13,9 @@ const HUGE_PAGE: usize = 2 * MIB;
 /// Returns the number of bytes of a range whose mapping has a flag.
 fn bytes_with(flag: &str, start: usize, bytes: usize) -> usize {
     let marked = mappings().into_iter().filter(|mapping| mapping.has(flag));
-    let within =
-        |mapping: Mapping| mapping.to.min(start + bytes).saturating_sub(mapping.from.max(start));
+    let within = |Mapping { addresses, .. }: Mapping| {
+        addresses.end.min(start + bytes).saturating_sub(addresses.start.max(start))
+    };
     marked.map(within).sum()
 }
 
@@ -47,7 +45,7 @@ fn large_blocks_advise_huge_pages_while_allocated() {
         return eprintln!("skipped: this kernel has no transparent huge pages");
     }
     let small = allocate(MIB).unwrap();
-    if mappings().is_empty() {
+    if !reports_flags() {
         return eprintln!("skipped: this kernel does not report the flags of mappings");
     }
     assert_eq!(bytes_with("nh", address(small), MIB), MIB);

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use thiscpu_malloc::{allocate, class_stats, enable_counting, free, stats, trim};
-use thiscpu_test_support::{cpus, seccomp};
+use thiscpu_test_support::{cpus, memory, seccomp};
 
 const MEBIBYTE: usize = 1 << 20;
 const COUNT: usize = 10_000;
@@ -46,14 +46,10 @@ fn malloc_makes_no_unexpected_syscalls_when_membarrier_is_denied() {
         sleep(Duration::from_millis(150));
     }
     // Memory is exhausted.
-    let limit = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the structure is valid.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    let before = memory::set_limit(libc::RLIMIT_AS, 0).unwrap();
     let kept: Vec<_> = std::iter::from_fn(|| allocate(4 * MEBIBYTE)).take(COUNT).collect();
     assert!(kept.len() < COUNT);
-    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, ..limit };
-    // SAFETY: the structure is valid.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    memory::set_limit(libc::RLIMIT_AS, before).unwrap();
     free_all(kept);
     trim(0);
     // Counts are right except for what a lane may hold back.

@@ -2,13 +2,10 @@
 //!
 //! One test, because it is about the whole process.
 
-#[path = "common/mappings.rs"]
-mod mappings;
-
 use std::ptr::NonNull;
 
-use mappings::mappings;
 use thiscpu_malloc::{allocate, free, stats, trim};
+use thiscpu_test_support::memory::{mappings, reports_flags};
 
 const MIB: usize = 1 << 20;
 const ALL: usize = 64 * MIB;
@@ -17,15 +14,15 @@ const SIZE: usize = 2048;
 /// Returns the number of bytes that are advised to use huge pages.
 fn advised() -> usize {
     let advised = mappings().into_iter().filter(|mapping| mapping.has("hg"));
-    advised.map(|mapping| mapping.to - mapping.from).sum()
+    advised.map(|mapping| mapping.addresses.len()).sum()
 }
 
 /// Returns the number of resident bytes in the mapping of a block.
 fn resident(block: NonNull<u8>) -> usize {
     let address = block.as_ptr().expose_provenance();
     let all = mappings();
-    let of_block = all.iter().find(|mapping| (mapping.from..mapping.to).contains(&address));
-    let rss = of_block.expect("it is mapped").field("Rss:");
+    let of_block = all.iter().find(|mapping| mapping.addresses.contains(&address));
+    let rss = of_block.expect("it is mapped").field("Rss");
     1024 * rss.trim_end_matches(" kB").parse::<usize>().expect("a number")
 }
 
@@ -40,7 +37,7 @@ fn can_advise() -> bool {
 
 #[test]
 fn slabs_advise_huge_pages_while_they_fill_them() {
-    if mappings().is_empty() || !can_advise() {
+    if !reports_flags() || !can_advise() {
         return eprintln!("skipped: slabs are not advised here, or the kernel does not report it");
     }
     let few: Vec<_> = (0..3 * MIB / SIZE).map(|_| allocate(SIZE).unwrap()).collect();

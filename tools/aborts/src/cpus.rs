@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use anyhow::{Result, ensure};
 use thiscpu::__test_support;
-use thiscpu_test_support::cpus;
+use thiscpu_test_support::{cpus, memory};
 
 #[derive(Debug)]
 pub(crate) struct Cpus {
@@ -68,11 +68,6 @@ impl SwitchWatch {
 
 /// Returns how often the calling thread has lost its CPU or given it up.
 fn switches() -> i64 {
-    // SAFETY: all zeroes is a valid rusage, and getrusage writes to it.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
-        usage
-    };
+    let usage = memory::usage(libc::RUSAGE_THREAD);
     usage.ru_nvcsw + usage.ru_nivcsw
 }

@@ -6,14 +6,12 @@
 //! the breakpoint, and returns to the original instruction.
 
 use std::cell::{Cell, RefCell};
-use std::io;
-use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
-use anyhow::{Result, ensure};
-
+use anyhow::{Context as _, Result};
 use thiscpu::__test_support;
+use thiscpu_test_support::signals;
 
 use crate::copies::SectionCopy;
 use crate::memory::Memory;
@@ -79,14 +77,10 @@ static TRAP: AtomicPtr<Trap<'static>> = AtomicPtr::new(ptr::null_mut());
 
 /// Installs the handler of SIGTRAP, which stays.
 pub(crate) fn install() -> Result<()> {
-    // SAFETY: all zeroes is a valid sigaction: the default action, and an empty mask.
-    let mut action: libc::sigaction = unsafe { mem::zeroed() };
-    action.sa_sigaction = trapped as *const () as usize;
-    action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: the handler takes the three arguments that SA_SIGINFO gives, and is never unloaded.
-    let result = unsafe { libc::sigaction(libc::SIGTRAP, &action, ptr::null_mut()) };
-    ensure!(result == 0, "cannot handle SIGTRAP: {}", io::Error::last_os_error());
-    Ok(())
+    // SAFETY: the handler takes the three arguments that SA_SIGINFO gives. It interrupts only code
+    // in which any call is allowed.
+    let result = unsafe { signals::install(libc::SIGTRAP, trapped as *const (), libc::SA_SIGINFO) };
+    result.context("cannot handle SIGTRAP")
 }
 
 impl<'a> Trap<'a> {

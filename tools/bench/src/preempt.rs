@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use thiscpu_test_support::tool::signals::{self, fire_once};
+use thiscpu_test_support::signals::{self, fire_once};
 
 /// Nothing else in this program uses it, and a timer can send it to one thread.
 const SIGNAL: i32 = libc::SIGALRM;
@@ -43,7 +43,7 @@ impl Preemptions {
         let only_one = ONLY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
         // It stays installed: a signal sent just before its timer was deleted still arrives.
         // SAFETY: the handler calls only sched_yield and timer_settime, and uses atomics.
-        unsafe { signals::install(SIGNAL, yield_now, 0) }?;
+        unsafe { signals::install(SIGNAL, yield_now as *const (), libc::SA_RESTART) }?;
         let timer = signals::timer_of_this_thread(SIGNAL)?;
         TIMER.store(timer, SeqCst);
         IS_RUNNING.store(true, SeqCst);

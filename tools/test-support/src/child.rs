@@ -1,6 +1,64 @@
 //! Forked children, which report by their exit status.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::slowdown;
+
+/// Returns the seconds after which SIGALRM ends a child that hangs.
+pub fn alarm_s() -> u32 {
+    60 * slowdown()
+}
+
+/// Forks, and returns the child's id, or 0 in the child.
+///
+/// The child must end with [`exit_with`].
+///
+/// # Panics
+///
+/// If the fork fails.
+pub fn fork() -> i32 {
+    // Read before the fork, because another thread may hold the environment's lock.
+    let seconds = alarm_s();
+    // SAFETY: the child has a copy of the calling thread only. It uses the C library's allocator
+    // and the libraries that are tested, which support that.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: `alarm` has no preconditions.
+            unsafe { libc::alarm(seconds) };
+            0
+        }
+        -1 => panic!("fork: {}", io::Error::last_os_error()),
+        child => child,
+    }
+}
+
+/// Exits with the result of `body`, or with 101 if it panics.
+pub fn exit_with(body: impl FnOnce() -> i32) -> ! {
+    // A panic that unwound further would end a test's thread, and the child with success.
+    let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(101);
+    // SAFETY: `_exit` has no preconditions; it skips exit handlers, which are the parent's.
+    unsafe { libc::_exit(status) }
+}
+
+/// Waits until a child ends, or stops if it is traced, and returns its wait status.
+///
+/// # Panics
+///
+/// If there is no such child.
+pub fn wait(child: i32) -> i32 {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is a live local, valid for writes.
+        match unsafe { libc::waitpid(child, &mut status, 0) } {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            waited => {
+                assert_eq!(waited, child, "{}", io::Error::last_os_error());
+                return status;
+            }
+        }
+    }
+}
 
 /// Runs `body` in a forked child, which exits with its result, and returns the wait status.
 ///
@@ -10,24 +68,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 ///
 /// If the fork fails.
 pub fn status_of(body: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child has a copy of the calling thread only. It uses the C library's allocator
-    // and the libraries that are tested, which support that.
-    match unsafe { libc::fork() } {
-        0 => {
-            // SAFETY: `alarm` has no preconditions.
-            unsafe { libc::alarm(60) };
-            // A panic that unwound further would end a test's thread, and the child with success.
-            let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(101);
-            // SAFETY: `_exit` has no preconditions; it skips exit handlers, which are the parent's.
-            unsafe { libc::_exit(status) }
-        }
-        child => {
-            assert!(child > 0, "fork failed");
-            let mut status = -1;
-            // SAFETY: `status` may be written to.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            status
-        }
+    match fork() {
+        0 => exit_with(body),
+        child => wait(child),
     }
 }
 

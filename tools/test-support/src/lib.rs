@@ -1,10 +1,15 @@
 //! Helpers for the tests and tools of this workspace.
 
+pub mod bits;
 pub mod child;
 pub mod cpus;
+pub mod errno;
+pub mod memory;
+pub mod random;
 pub mod seccomp;
 #[cfg(feature = "sections")]
 pub mod sections;
+pub mod signals;
 pub mod stats;
 pub mod terminal;
 #[cfg(feature = "tool")]
@@ -12,6 +17,8 @@ pub mod tool;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Builds a package as users build it, in the calling test's profile.
 ///
@@ -51,6 +58,25 @@ pub fn is_quick() -> bool {
     }
 }
 
+/// Returns `THISCPU_TEST_SLOWDOWN`, or 1: how many times slower this machine is than usual.
+///
+/// Emulated machines and programs under valgrind set it. Deadlines are multiplied by it, and
+/// numbers of rounds divided.
+///
+/// # Panics
+///
+/// If the variable is not a number from 1.
+pub fn slowdown() -> u32 {
+    static FACTOR: OnceLock<u32> = OnceLock::new();
+    *FACTOR.get_or_init(|| match std::env::var("THISCPU_TEST_SLOWDOWN") {
+        Err(_) => 1,
+        Ok(text) => match text.parse() {
+            Ok(factor @ 1..) => factor,
+            _ => panic!("invalid THISCPU_TEST_SLOWDOWN={text:?}: set it to a number from 1"),
+        },
+    })
+}
+
 /// Returns all variants of a test, or only the first in a quick run.
 pub fn variants<T>(all: &[T]) -> &[T] {
     if is_quick() { &all[..all.len().min(1)] } else { all }
@@ -81,4 +107,18 @@ pub fn has(tool: &str, package: &str) -> bool {
 /// Returns whether this is a run of CI, as the variable `CI` says.
 pub fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
+}
+
+/// Returns the output of a program as text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Sets a flag when dropped, after a panic too.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
 }

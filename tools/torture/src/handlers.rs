@@ -14,7 +14,7 @@ use std::sync::atomic::{
 use std::time::Duration;
 
 use fastrand::Rng;
-use thiscpu_test_support::{cpus, tool::signals};
+use thiscpu_test_support::{cpus, errno, signals};
 
 use crate::shared::Shared;
 
@@ -69,8 +69,8 @@ pub(crate) fn install() -> io::Result<()> {
     // SAFETY: both handlers use only structures that support signal handlers, and
     // async-signal-safe system calls.
     unsafe {
-        signals::install(SENT, on_signal, 0)?;
-        signals::install(TIMED, on_timer, 0)
+        signals::install(SENT, on_signal as *const (), libc::SA_RESTART)?;
+        signals::install(TIMED, on_timer as *const (), libc::SA_RESTART)
     }
 }
 
@@ -110,8 +110,7 @@ extern "C" fn on_timer(signal: i32) {
 
 /// Yields this CPU or moves to another one, in the middle of the interrupted code.
 fn yield_or_migrate(shared: &Shared, random: &mut Rng) {
-    // SAFETY: the pointer is to this thread's `errno`, which lives as long as the thread.
-    let errno = unsafe { *libc::__errno_location() };
+    let before = errno::get();
     if random.u8(..3) == 0 {
         if let Some(&cpu) = random.choice(&shared.cpus)
             && cpus::confine(cpus::tid(), [cpu])
@@ -122,9 +121,8 @@ fn yield_or_migrate(shared: &Shared, random: &mut Rng) {
         // SAFETY: sched_yield has no preconditions.
         unsafe { libc::sched_yield() };
     }
-    // The interrupted code may be about to read `errno`. SAFETY: the pointer is to this thread's
-    // `errno`, which lives as long as the thread.
-    unsafe { *libc::__errno_location() = errno };
+    // The interrupted code may be about to read it.
+    errno::set(before);
 }
 
 /// A timer that interrupts the thread that created it, until it is dropped on that thread.

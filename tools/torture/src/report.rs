@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use thiscpu_test_support::tool::stop;
+use thiscpu_test_support::{memory, tool::stop};
 
 use crate::plan::Plan;
 use crate::shared::{Shared, Slot};
@@ -128,10 +128,7 @@ pub(crate) struct Faults {
 
 impl Faults {
     pub(crate) fn so_far() -> Faults {
-        // SAFETY: all zeroes is a valid rusage.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: the structure is valid for writes.
-        unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+        let usage = memory::usage(libc::RUSAGE_SELF);
         Faults { minor: usage.ru_minflt as u64, major: usage.ru_majflt as u64 }
     }
 }

@@ -4,15 +4,12 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use thiscpu_test_support::text;
 
 fn torture(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thiscpu-torture"));
     command.args(args).stdin(Stdio::null());
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Returns whether this machine has `tier`.

@@ -6,9 +6,9 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::Result;
+use thiscpu_test_support::random::Random;
 
 use super::measure::Cost;
-use super::random::Random;
 use super::run::{Parts, Run, Scale};
 use crate::tools::Tool;
 

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
+use thiscpu_test_support::random::Random;
 
 use super::measure::Cost;
-use super::random::Random;
 use super::run::{Parts, Run, Scale};
 use crate::tools::Tool;
 

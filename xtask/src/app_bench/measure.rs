@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use thiscpu_test_support::memory;
 
 /// The time after which a command hangs. Commands take seconds.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -117,12 +118,8 @@ fn has_ended_within(patience: Duration, child: &Child) -> Result<bool> {
 
 /// Returns the peak memory of a process so far.
 pub(super) fn peak_bytes(process: u32) -> Result<u64> {
-    let path = format!("/proc/{process}/status");
-    let status = std::fs::read_to_string(&path).with_context(|| path.clone())?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    let kib: u64 = kib.with_context(|| format!("{path}: no VmHWM in kB"))?.parse()?;
-    Ok(kib << 10)
+    let peak = memory::status_bytes(&process.to_string(), "VmHWM");
+    peak.with_context(|| format!("the peak memory of process {process}"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ mod git;
 mod measure;
 mod mimalloc;
 mod program;
-mod random;
 mod redis;
 mod report;
 mod results;

@@ -28,6 +28,30 @@ fn run_in_c(source: &str) {
     }
 }
 
+/// Makes a test of each program in C11.
+macro_rules! programs_in_c {
+    ($($name:ident: $source:literal,)*) => {$(
+        #[test]
+        fn $name() {
+            run_in_c($source);
+        }
+    )*};
+}
+
+programs_in_c! {
+    null_handles_do_nothing_before_startup: "early.c",
+    counter_works_from_c: "counter.c",
+    budget_works_from_c: "budget.c",
+    ledger_works_from_c: "ledger.c",
+    cache_works_from_c: "cache.c",
+    word_works_from_c: "word.c",
+    pair_works_from_c: "pair.c",
+    stack_works_from_c: "stack.c",
+    errors_are_reported_as_statuses: "errors.c",
+    calls_report_when_a_sandbox_denies_fences: "sandbox.c",
+    tier_is_chosen_at_first_use: "late.c",
+}
+
 /// Options of the linker by which a program counts its calls of the inlined functions.
 const WRAPPED: [&str; 7] = [
     "-Wl,--wrap=thiscpu_counter_add",
@@ -51,56 +75,6 @@ fn inlined_calls_rarely_call_the_library() {
             }
         }
     }
-}
-
-#[test]
-fn null_handles_do_nothing_before_startup() {
-    run_in_c("early.c");
-}
-
-#[test]
-fn counter_works_from_c() {
-    run_in_c("counter.c");
-}
-
-#[test]
-fn budget_works_from_c() {
-    run_in_c("budget.c");
-}
-
-#[test]
-fn ledger_works_from_c() {
-    run_in_c("ledger.c");
-}
-
-#[test]
-fn cache_works_from_c() {
-    run_in_c("cache.c");
-}
-
-#[test]
-fn word_works_from_c() {
-    run_in_c("word.c");
-}
-
-#[test]
-fn pair_works_from_c() {
-    run_in_c("pair.c");
-}
-
-#[test]
-fn stack_works_from_c() {
-    run_in_c("stack.c");
-}
-
-#[test]
-fn errors_are_reported_as_statuses() {
-    run_in_c("errors.c");
-}
-
-#[test]
-fn calls_report_when_a_sandbox_denies_fences() {
-    run_in_c("sandbox.c");
 }
 
 #[test]
@@ -174,11 +148,6 @@ fn bench_counts_every_add() {
         let message = String::from_utf8_lossy(&ended.stderr);
         assert!(matches!(ended.status.code(), Some(0 | 2)), "{contender}: {message}");
     }
-}
-
-#[test]
-fn tier_is_chosen_at_first_use() {
-    run_in_c("late.c");
 }
 
 #[test]

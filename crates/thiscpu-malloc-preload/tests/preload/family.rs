@@ -2,43 +2,31 @@
 
 use thiscpu_test_support::has;
 
-use crate::fixture::{compile, library, passes, run, text};
+use crate::fixture::{compile, is_done, library, run, text};
 use std::process::Command;
 
 #[test]
 fn c_functions_follow_posix_and_glibc() {
-    if let Some(program) = compile("family.c", &[]) {
-        passes(&program, &[], "done\n");
-    }
+    is_done("family.c", &[]);
 }
 
 #[test]
 fn operator_new_throws_and_calls_handlers() {
-    if let Some(program) = compile("operators.cpp", &["-std=c++17"]) {
-        passes(&program, &[], "done\n");
-    }
+    is_done("operators.cpp", &["-std=c++17"]);
 }
 
 /// Checks that functions that a program does not replace call those that it replaces.
 #[test]
 fn replaced_functions_are_called() {
-    if let Some(program) = compile("replaced_operators.cpp", &["-std=c++17"]) {
-        passes(&program, &[], "done\n");
-    }
-    if let Some(program) = compile("own_malloc.c", &["-rdynamic"]) {
-        passes(&program, &[], "done\n");
-    }
-    if let Some(program) = compile("own_malloc_aligned.cpp", &["-std=c++17", "-rdynamic"]) {
-        passes(&program, &[], "done\n");
-    }
+    is_done("replaced_operators.cpp", &["-std=c++17"]);
+    is_done("own_malloc.c", &["-rdynamic"]);
+    is_done("own_malloc_aligned.cpp", &["-std=c++17", "-rdynamic"]);
 }
 
 /// Checks wrappers of `__libc_malloc` and others, which must not call the wrappers again.
 #[test]
 fn program_can_wrap_malloc() {
-    if let Some(program) = compile("wrapped_malloc.c", &["-rdynamic"]) {
-        passes(&program, &[], "done\n");
-    }
+    is_done("wrapped_malloc.c", &["-rdynamic"]);
 }
 
 #[test]

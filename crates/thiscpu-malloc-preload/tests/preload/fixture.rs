@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+pub(crate) use thiscpu_test_support::text;
+
 /// Returns the path of `libthiscpu_malloc.so`, built like users are told to.
 ///
 /// It lies beside the other output of the profile.
@@ -59,11 +61,6 @@ pub(crate) fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str
     command.output().expect("the program starts")
 }
 
-/// Returns the output of a program as text.
-pub(crate) fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 /// Checks that `program` succeeds in every environment and writes exactly `expected`.
 pub(crate) fn passes(program: &Path, arguments: &[&str], expected: &str) {
     for environment in ENVIRONMENTS {
@@ -74,5 +71,12 @@ pub(crate) fn passes(program: &Path, arguments: &[&str], expected: &str) {
         // If this machine does not have the tier, there is a warning about that.
         let is_warning = |line: &str| line.starts_with("thiscpu: warning");
         assert!(said.lines().all(is_warning), "{environment:?}: {said}");
+    }
+}
+
+/// Compiles a program, and checks that it writes `done` in every environment.
+pub(crate) fn is_done(source: &'static str, options: &[&str]) {
+    if let Some(program) = compile(source, options) {
+        passes(&program, &[], "done\n");
     }
 }

@@ -1,6 +1,6 @@
 //! Runs code in a child process and reports how the child ended.
 
-use thiscpu_test_support::child;
+use thiscpu_test_support::{child, memory};
 
 /// The result of a child that could not run its test.
 pub(crate) const UNTESTED: i32 = -2;
@@ -12,9 +12,7 @@ pub(crate) const UNTESTED: i32 = -2;
 pub(crate) fn signal_of(call: impl FnOnce() -> bool) -> i32 {
     let status = child::status_of(|| {
         // The child must not leave a core dump.
-        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: the structure is valid.
-        unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
+        memory::set_limit(libc::RLIMIT_CORE, 0).expect("a limit");
         if call() { 0 } else { -UNTESTED }
     });
     match libc::WIFEXITED(status) {

@@ -1,11 +1,11 @@
 //! Faults outside of the pool, and other signal handlers.
 
 use std::ffi::{c_int, c_void};
-use std::mem;
 use std::ptr;
 
 use libc::{SIGABRT, SIGBUS, SIGSEGV};
 use thiscpu_malloc::{__test_support, enable_hardening, free};
+use thiscpu_test_support::signals;
 
 use crate::errors::{guard_every_block, guarded};
 use crate::process::{Test, tests};
@@ -41,14 +41,9 @@ type SigactionFn = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 const UNMAPPED: usize = 8;
 
 fn install(signal: c_int, handler: usize, flags: c_int) {
-    // SAFETY: `sigaction` is plain data, for which zeros are valid. The handlers are
-    // async-signal-safe.
-    unsafe {
-        let mut action: libc::sigaction = mem::zeroed();
-        action.sa_sigaction = handler;
-        action.sa_flags = flags;
-        assert_eq!(libc::sigaction(signal, &raw const action, ptr::null_mut()), 0);
-    }
+    // SAFETY: the handlers are async-signal-safe, and the callers pass the flags that fit their
+    // parameters.
+    unsafe { signals::install(signal, handler as *const (), flags) }.unwrap();
 }
 
 fn touch(address: usize) {

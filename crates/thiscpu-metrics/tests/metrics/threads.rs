@@ -5,6 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
 };
 
+use thiscpu_test_support::SetOnDrop;
+
 /// The minimum number of scrapes, and of steps.
 const SCRAPES: u64 = 1_000;
 const STEPS: u64 = 10_000;
@@ -20,7 +22,7 @@ pub(crate) fn during_steps(step: impl Fn(u64) + Sync, scrape: impl Fn()) {
     let (steps, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         // Stops the thread if a scrape panics, because the scope joins it first.
-        let _stop = StopOnDrop(&is_over);
+        let _stop = SetOnDrop(&is_over);
         scope.spawn(|| {
             for number in 0.. {
                 if is_over.load(SeqCst) {
@@ -41,14 +43,6 @@ pub(crate) fn during_steps(step: impl Fn(u64) + Sync, scrape: impl Fn()) {
             scrapes += 1;
         }
     });
-}
-
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
 }
 
 /// Returns the value of the line that begins with `series`.

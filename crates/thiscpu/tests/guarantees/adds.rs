@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use crate::common::{
-    Random, Scenario, TIERS, TIERS_AND_SANDBOXES, WITH_SECTIONS, leave_lanes_if, pin, scale,
-    scenario, together, together_while, wrapping_sum,
+    Random, Scenario, TIERS, TIERS_AND_SANDBOXES, WITH_SECTIONS, assert_bounds_contain,
+    leave_lanes_if, pin, scale, scenario, together, together_while, wrapping_sum,
 };
 use thiscpu::{Counter, Counters};
 
@@ -50,8 +50,7 @@ fn add_mixed(counter: &Counter, random: &mut Random, adds: usize) -> i64 {
 /// Asserts that all reads of an idle counter agree on `value`.
 fn assert_settled(counter: &Counter, value: i64) {
     assert_eq!(counter.sum(), value);
-    let bounds = counter.bounds();
-    assert!(bounds.low <= value && value <= bounds.high, "{value} is not within {bounds:?}");
+    let bounds = assert_bounds_contain(counter, value);
     assert_eq!(counter.read(), bounds.estimate);
     assert_eq!(counter.compare(value).ordering, std::cmp::Ordering::Equal);
     for near in [value.wrapping_sub(1), value.wrapping_add(1)] {

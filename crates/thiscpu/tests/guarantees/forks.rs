@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
 use thiscpu::{Counter, Counters, PerCpu};
 
 use crate::common::{
-    MIXED, Random, Scenario, SetOnDrop, Steps, TIERS, TIERS_AND_SANDBOXES, can_single_step, fork,
-    fork_at_steps, pass, pin, scale, scenario, to_percpu_mode, together_while,
+    MIXED, Random, Scenario, SetOnDrop, Steps, TIERS, TIERS_AND_SANDBOXES, assert_bounds_contain,
+    can_single_step, fork, fork_at_steps, pass, pin, scale, scenario, to_percpu_mode,
+    together_while,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -30,13 +31,11 @@ fn assert_exact(counter: &Counter) {
     for n in [1, 5, 32_768, -32_768, 60] {
         counter.add(n);
         counter.add(-n);
-        let bounds = counter.bounds();
-        assert!(bounds.low <= before && before <= bounds.high, "{before}: {bounds:?}");
+        assert_bounds_contain(counter, before);
     }
     (0..700).for_each(|_| counter.inc());
     assert_eq!(counter.sum(), before + 700);
-    let bounds = counter.bounds();
-    assert!(bounds.low <= before + 700 && before + 700 <= bounds.high, "{before}: {bounds:?}");
+    assert_bounds_contain(counter, before + 700);
     assert_eq!(counter.compare(before + 700).ordering, Ordering::Equal);
     assert_eq!(counter.take(), before + 700);
     counter.set(before);
@@ -154,8 +153,7 @@ fn children_see_token_once() {
                 let sum = TOKEN.sum();
                 assert!(sum == 0 || sum == 1, "{sum}");
                 assert_eq!(TOKEN.sum(), sum);
-                let bounds = TOKEN.bounds();
-                assert!(bounds.low <= sum && sum <= bounds.high, "{sum}: {bounds:?}");
+                assert_bounds_contain(&TOKEN, sum);
                 assert_exact(&TOKEN);
             };
             fork::run(child).unwrap_or_else(|error| panic!("child {forks}: {error}"));

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use thiscpu::{PairWord, PerCpuPair};
+use thiscpu_test_support::bits::Bits;
 
 use crate::common::{
     Scenario, TIERS, TIERS_AND_SANDBOXES, pin, place_one_of_five, scale, scenario, signal, together,
@@ -20,29 +21,10 @@ fn value(changes: u64) -> u64 {
     changes.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A half of a pair, with conversions for these tests.
-trait Half: PairWord + Copy + Eq + std::fmt::Debug + Send + Sync {
-    fn of(n: u64) -> Self;
-    fn number(self) -> u64;
-}
+/// A half of a pair.
+trait Half: PairWord + Bits {}
 
-impl Half for u32 {
-    fn of(n: u64) -> u32 {
-        n as u32
-    }
-    fn number(self) -> u64 {
-        self.into()
-    }
-}
-
-impl Half for u64 {
-    fn of(n: u64) -> u64 {
-        n
-    }
-    fn number(self) -> u64 {
-        self
-    }
-}
+impl<W: PairWord + Bits> Half for W {}
 
 /// Changes the pair once; returns false if a read was torn.
 ///
@@ -50,10 +32,10 @@ impl Half for u64 {
 fn change<W: Half>(pair: &PerCpuPair<W>) -> bool {
     let mut current = (W::of(0), W::of(0));
     loop {
-        if current.0 != W::of(value(current.1.number())) {
+        if current.0 != W::of(value(current.1.bits())) {
             return false;
         }
-        let next = current.1.number() + 1;
+        let next = current.1.bits() + 1;
         match pair.cmpxchg_double(current, (W::of(value(next)), W::of(next))) {
             Ok(()) => return true,
             Err(actual) => current = actual,
@@ -63,8 +45,8 @@ fn change<W: Half>(pair: &PerCpuPair<W>) -> bool {
 
 /// Checks the pairs of all lanes, and returns their total number of changes.
 fn changes<W: Half>(pair: &PerCpuPair<W>) -> u64 {
-    pair.lanes().for_each(|lane| assert_eq!(lane.0, W::of(value(lane.1.number())), "{lane:?}"));
-    pair.lanes().map(|lane| lane.1.number()).sum()
+    pair.lanes().for_each(|lane| assert_eq!(lane.0, W::of(value(lane.1.bits())), "{lane:?}"));
+    pair.lanes().map(|lane| lane.1.bits()).sum()
 }
 
 fn change_on_all_threads<W: Half>() {
@@ -108,19 +90,21 @@ fn words_change_together_under_signals() {
     assert_eq!((changes(narrow), changes(wide)), (all, all));
 }
 
+/// Checks the exchange with a pair whose second word is `wide`.
+fn compare_both_halves<W: PairWord + Copy + PartialEq + std::fmt::Debug + From<i8>>(wide: W) {
+    let word = |n: i8| W::from(n);
+    let pair = PerCpuPair::<W>::new();
+    let [zero, first, other] = [0, -1, 2].map(word);
+    assert_eq!(pair.cmpxchg_double((zero, zero), (first, wide)), Ok(()));
+    assert_eq!(pair.cmpxchg_double((first, zero), (other, other)), Err((first, wide)));
+    assert_eq!(pair.cmpxchg_double((zero, wide), (other, other)), Err((first, wide)));
+    assert_eq!(pair.cmpxchg_double((first, wide), (word(3), word(4))), Ok(()));
+    assert!(pair.lanes().any(|lane| lane == (word(3), word(4))));
+}
+
 // A difference in either word makes the exchange fail, with the current pair as the error.
 fn cmpxchg_double_compares_both_halves() {
     pin::pin(0);
-    let pair = PerCpuPair::<i64>::new();
-    assert_eq!(pair.cmpxchg_double((0, 0), (-1, i64::MAX)), Ok(()));
-    assert_eq!(pair.cmpxchg_double((-1, 0), (2, 2)), Err((-1, i64::MAX)));
-    assert_eq!(pair.cmpxchg_double((0, i64::MAX), (2, 2)), Err((-1, i64::MAX)));
-    assert_eq!(pair.cmpxchg_double((-1, i64::MAX), (3, 4)), Ok(()));
-    assert!(pair.lanes().any(|lane| lane == (3, 4)));
-    let pair = PerCpuPair::<i32>::new();
-    assert_eq!(pair.cmpxchg_double((0, 0), (-1, i32::MIN)), Ok(()));
-    assert_eq!(pair.cmpxchg_double((-1, 0), (2, 2)), Err((-1, i32::MIN)));
-    assert_eq!(pair.cmpxchg_double((0, i32::MIN), (2, 2)), Err((-1, i32::MIN)));
-    assert_eq!(pair.cmpxchg_double((-1, i32::MIN), (3, 4)), Ok(()));
-    assert!(pair.lanes().any(|lane| lane == (3, 4)));
+    compare_both_halves(i64::MAX);
+    compare_both_halves(i32::MIN);
 }

@@ -9,8 +9,8 @@ use std::sync::{Mutex, mpsc};
 use thiscpu::{Counter, PerCpu};
 
 use crate::common::{
-    Scenario, TIERS, at_sampled_steps, can_single_step, conflict_in_handler, pin, scenario,
-    to_percpu_mode,
+    Scenario, TIERS, assert_bounds_contain, at_sampled_steps, can_single_step, conflict_in_handler,
+    pin, scenario, to_percpu_mode,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -31,14 +31,19 @@ static COUNTER: Counter = Counter::new();
 fn assert_value(steps: u64, asked: (i64, i64), what: &str) {
     // A conflict that restores per-CPU mode adds 1 and subtracts it again.
     assert!(asked.0 <= VALUE + 1 && VALUE <= asked.1, "{what}, stopped after {steps}: {asked:?}");
-    let (sum, bounds) = (COUNTER.sum(), COUNTER.bounds());
-    assert_eq!(sum, VALUE, "after {what}, stopped after {steps}");
-    assert!(bounds.low <= VALUE && VALUE <= bounds.high, "after {what}: {bounds:?}");
+    assert_eq!(COUNTER.sum(), VALUE, "after {what}, stopped after {steps}");
+    assert_bounds_contain(&COUNTER, VALUE);
 }
 
 /// Puts the counter into shared mode, by a comparison that needs the exact value.
 fn to_shared_mode() {
     assert!(COUNTER.compare(VALUE).ordering.is_ge());
+}
+
+/// Sets the counter, and puts it into per-CPU mode.
+fn to_value_in_percpu_mode() {
+    COUNTER.set(VALUE);
+    to_percpu_mode(&COUNTER);
 }
 
 type Question = fn() -> (i64, i64);
@@ -65,17 +70,17 @@ const QUESTIONS: [(&str, Question); 4] = [
     }),
 ];
 
-fn answers_hold_during_compare() {
+/// Asks each question of a counter in per-CPU mode, and stops it for `conflict`.
+fn answers_hold_during(conflict: fn()) {
     COUNTER.set(VALUE);
     for (what, ask) in QUESTIONS {
-        let compare = |_| to_shared_mode();
-        at_sampled_steps(
-            || to_percpu_mode(&COUNTER),
-            ask,
-            compare,
-            |s, _, asked| assert_value(s, asked, what),
-        );
+        let check = |steps, _, asked| assert_value(steps, asked, what);
+        at_sampled_steps(|| to_percpu_mode(&COUNTER), ask, |_| conflict(), check);
     }
+}
+
+fn answers_hold_during_compare() {
+    answers_hold_during(to_shared_mode);
 }
 
 // Units move between a lane and the shared lane while a sum is stopped.
@@ -111,17 +116,12 @@ fn sum_holds_while_units_move() {
                 COUNTER.add(-MOVED);
             }
         };
-        let sum = || COUNTER.sum();
-        at_sampled_steps(
-            || to_percpu_mode(&COUNTER),
-            sum,
-            moving,
-            |steps, _, sum| {
-                let range = VALUE..=VALUE + MOVED;
-                assert!(range.contains(&sum), "stopped after {steps}: {sum}");
-                assert_eq!(COUNTER.sum(), VALUE, "after a stop after {steps}");
-            },
-        );
+        let check = |steps, _, sum| {
+            let range = VALUE..=VALUE + MOVED;
+            assert!(range.contains(&sum), "stopped after {steps}: {sum}");
+            assert_eq!(COUNTER.sum(), VALUE, "after a stop after {steps}");
+        };
+        at_sampled_steps(|| to_percpu_mode(&COUNTER), || COUNTER.sum(), moving, check);
     }
     drop(shared_lane);
     laneless.join().expect("no panic");
@@ -129,48 +129,26 @@ fn sum_holds_while_units_move() {
 
 // The conflict changes where the value is stored, but not the value.
 fn answers_hold_during_set() {
-    COUNTER.set(VALUE);
-    for (what, ask) in QUESTIONS {
-        let set = |_| {
-            COUNTER.set(VALUE);
-            to_percpu_mode(&COUNTER);
-        };
-        at_sampled_steps(
-            || to_percpu_mode(&COUNTER),
-            ask,
-            set,
-            |s, _, asked| assert_value(s, asked, what),
-        );
-    }
+    answers_hold_during(to_value_in_percpu_mode);
 }
 
 fn add_holds_during_compare() {
     COUNTER.set(VALUE);
-    let add = || COUNTER.add(1);
-    let compare = |_| to_shared_mode();
-    at_sampled_steps(
-        || to_percpu_mode(&COUNTER),
-        add,
-        compare,
-        |steps, _, ()| {
-            assert_eq!(COUNTER.sum(), VALUE + 1, "stopped after {steps}");
-            COUNTER.add(-1);
-        },
-    );
+    let check = |steps, _, ()| {
+        assert_eq!(COUNTER.sum(), VALUE + 1, "stopped after {steps}");
+        COUNTER.add(-1);
+    };
+    at_sampled_steps(|| to_percpu_mode(&COUNTER), || COUNTER.add(1), |_| to_shared_mode(), check);
 }
 
 fn take_holds_during_add() {
     const ADDED: i64 = 5;
-    let prepare = || {
-        COUNTER.set(VALUE);
-        to_percpu_mode(&COUNTER);
-    };
-    let take = || COUNTER.take();
-    let add = |_| COUNTER.add(ADDED);
-    at_sampled_steps(prepare, take, add, |steps, stopped, taken| {
+    let check = |steps, stopped, taken: i64| {
         let all = if stopped { VALUE + ADDED } else { VALUE };
         assert_eq!(taken + COUNTER.sum(), all, "stopped after {steps}");
-    });
+    };
+    let add = |_| COUNTER.add(ADDED);
+    at_sampled_steps(to_value_in_percpu_mode, || COUNTER.take(), add, check);
 }
 
 // An unregistered thread is never aborted, so it must stay out of all lanes.
@@ -238,18 +216,10 @@ fn handler_add_takes_effect_at_once() {
         }),
     ];
     for (what, op) in ops {
-        let prepare = || {
-            COUNTER.set(VALUE);
-            to_percpu_mode(&COUNTER);
+        let check = |steps, stopped, added| {
+            let all = VALUE + added + if stopped { ADDED } else { 0 };
+            assert_eq!(COUNTER.sum(), all, "{what}, stopped after {steps}");
         };
-        at_sampled_steps(
-            prepare,
-            op,
-            |_| (),
-            |steps, stopped, added| {
-                let all = VALUE + added + if stopped { ADDED } else { 0 };
-                assert_eq!(COUNTER.sum(), all, "{what}, stopped after {steps}");
-            },
-        );
+        at_sampled_steps(to_value_in_percpu_mode, op, |_| (), check);
     }
 }

@@ -83,10 +83,10 @@ fn address_space_grows_with_use() {
     close(cache);
 }
 
-/// Returns the bytes of objects that a process gets under a limit with `room` bytes.
+/// Asserts that `limit` with `room` bytes leaves a process more than `least` bytes of objects.
 ///
 /// The process has not used a cache before.
-fn first_bytes(limit: fn(u64) -> resources::LimitGuard, room: i64) -> i64 {
+fn assert_first_use_fits(limit: fn(u64) -> resources::LimitGuard, room: i64, least: i64) {
     // Lanes, which are reserved, and the list do not count.
     let _lanes = PerCpu::<u64>::try_new().expect("memory");
     let (cache, mut objects) = (cache_of(4_096), Vec::with_capacity(30_000));
@@ -96,31 +96,27 @@ fn first_bytes(limit: fn(u64) -> resources::LimitGuard, room: i64) -> i64 {
     let bytes = objects.len() as i64 * 4_096;
     free_all(&cache, objects);
     close(cache);
-    bytes
+    assert!(bytes > least, "{bytes} bytes");
 }
 
 // The first use leaves most of a small address space to objects.
 fn first_use_fits_in_100_mib_of_address_space() {
-    let bytes = first_bytes(resources::limit_address_space_to, 100 * MIB);
-    assert!(bytes > 92 * MIB, "{bytes} bytes");
+    assert_first_use_fits(resources::limit_address_space_to, 100 * MIB, 92 * MIB);
 }
 
 // The first use leaves most of little writable memory to objects.
 fn first_use_fits_in_100_mib_of_data() {
-    let bytes = first_bytes(resources::limit_data, 100 * MIB);
-    assert!(bytes > 92 * MIB, "{bytes} bytes");
+    assert_first_use_fits(resources::limit_data, 100 * MIB, 92 * MIB);
 }
 
 // The first use works in 8 MiB of address space.
 fn first_use_fits_in_8_mib_of_address_space() {
-    let bytes = first_bytes(resources::limit_address_space_to, 8 * MIB);
-    assert!(bytes > 4 * MIB, "{bytes} bytes");
+    assert_first_use_fits(resources::limit_address_space_to, 8 * MIB, 4 * MIB);
 }
 
 // The first use works in 8 MiB of writable memory.
 fn first_use_fits_in_8_mib_of_data() {
-    let bytes = first_bytes(resources::limit_data, 8 * MIB);
-    assert!(bytes > 4 * MIB, "{bytes} bytes");
+    assert_first_use_fits(resources::limit_data, 8 * MIB, 4 * MIB);
 }
 
 // A process can use nearly all of a small address space, repeatedly.

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use thiscpu::{PerCpu, PerCpuInt, PerCpuWord};
+use thiscpu_test_support::bits::Bits;
 
 use crate::common::{
     Random, Scenario, TIERS, TIERS_AND_SANDBOXES, leave_lanes_if, pin, place_one_of_five, scale,
@@ -19,33 +20,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(words::ops_match_plain_integer, TIERS),
 ];
 
-/// An integer, with conversions for these tests.
-trait Int: PerCpuInt + Copy + Eq + std::fmt::Debug + Send + Sync {
-    const BITS: u32;
-    fn from(n: u64) -> Self;
-    fn widen(self) -> u64;
-}
+/// An integer that words may hold.
+trait Int: PerCpuInt + Bits {}
 
-macro_rules! ints {
-    ($($int:ty),*) => {$(
-        impl Int for $int {
-            const BITS: u32 = <$int>::BITS;
-            fn from(n: u64) -> Self {
-                n as $int
-            }
-            fn widen(self) -> u64 {
-                self as u64
-            }
-        }
-    )*};
-}
-
-ints!(u8, i8, u16, i16, u32, i32, u64, i64, usize, isize);
-
-/// Returns the low bits of a number, as many as `T` has.
-fn low<T: Int>(n: u64) -> u64 {
-    n & (!0 >> (64 - T::BITS))
-}
+impl<T: PerCpuInt + Bits> Int for T {}
 
 /// Updates this CPU's word by `to`, and returns its old value; tries `expected` first.
 fn update<T: PerCpuWord + Copy>(word: &PerCpu<T>, mut expected: T, to: impl Fn(T) -> T) -> T {
@@ -55,15 +33,15 @@ fn update<T: PerCpuWord + Copy>(word: &PerCpu<T>, mut expected: T, to: impl Fn(T
     expected
 }
 
-fn lanes_total<T: Int>(word: &PerCpu<T>) -> u64 {
-    low::<T>(word.lanes().fold(0, |sum, lane| sum.wrapping_add(lane.widen())))
+fn lanes_total<T: Int>(word: &PerCpu<T>) -> T {
+    T::of(word.lanes().fold(0, |sum, lane| sum.wrapping_add(lane.bits())))
 }
 
 /// Adds by every operation, on threads of every kind.
 fn add_on_all_threads<T: Int>() {
     // `before` and `after` are next to `word` in each lane, and share its 8 bytes if they fit.
     let [before, word, after] = [(); 3].map(|()| PerCpu::<T>::new());
-    let mark = T::from(0x5a5a_5a5a_5a5a_5a5a);
+    let mark = T::of(0x5a5a_5a5a_5a5a_5a5a);
     before.xchg(mark);
     after.xchg(mark);
     let sums = together(5, |thread| {
@@ -74,25 +52,25 @@ fn add_on_all_threads<T: Int>() {
             let n = random.next();
             sum = sum.wrapping_add(n);
             match random.below(4) {
-                0 => word.add(T::from(n)),
-                1 => drop(word.add_return(T::from(n))),
+                0 => word.add(T::of(n)),
+                1 => drop(word.add_return(T::of(n))),
                 2 => {
-                    let add = |current: T| T::from(current.widen().wrapping_add(n));
-                    update(&word, T::from(0), add);
+                    let add = |current: T| T::of(current.bits().wrapping_add(n));
+                    update(&word, T::of(0), add);
                 }
                 // Takes this lane's value, and adds it and `n` to the lane of that moment.
                 _ => {
-                    let taken = word.xchg(T::from(0));
-                    word.add(T::from(taken.widen().wrapping_add(n)));
+                    let taken = word.xchg(T::of(0));
+                    word.add(T::of(taken.bits().wrapping_add(n)));
                 }
             }
         }
         sum
     });
     let sum = sums.into_iter().fold(0, u64::wrapping_add);
-    assert_eq!(lanes_total(&word), low::<T>(sum), "{}", std::any::type_name::<T>());
+    assert_eq!(lanes_total(&word), T::of(sum), "{}", std::any::type_name::<T>());
     for neighbor in [&before, &after] {
-        assert_eq!(lanes_total(neighbor), low::<T>(mark.widen()));
+        assert_eq!(lanes_total(neighbor), mark);
     }
 }
 
@@ -162,7 +140,7 @@ fn ops_are_exact_under_signals() {
         own += 100;
     });
     let handled = HANDLED.load(SeqCst);
-    assert_eq!(lanes_total(narrow), low::<u16>(own + 3 * handled));
+    assert_eq!(lanes_total(narrow), (own + 3 * handled) as u16);
     assert_eq!(lanes_total(wide), 2 * own + 7 * handled);
 }
 

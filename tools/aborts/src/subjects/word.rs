@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use thiscpu::{PerCpu, PerCpuInt};
+use thiscpu_test_support::bits::Bits;
 
 use crate::lane::{LaneOracle, current, on_lane};
 use crate::ops;
@@ -35,12 +36,12 @@ fn of_width<T: Int>(width: &'static str) -> [Case; 4] {
         case::<T, _>(
             [width, "add"],
             |word| ops::add(word, AMOUNT.into()),
-            |old| (old.plus(AMOUNT), ()),
+            |old| (old.plus(AMOUNT.into()), ()),
         ),
         case::<T, _>(
             [width, "add_return"],
             |word| ops::add_return(word, AMOUNT.into()),
-            |old| (old.plus(AMOUNT), old.plus(AMOUNT)),
+            |old| (old.plus(AMOUNT.into()), old.plus(AMOUNT.into())),
         ),
         case::<T, _>(
             [width, "xchg"],
@@ -59,26 +60,13 @@ fn of_width<T: Int>(width: &'static str) -> [Case; 4] {
     ]
 }
 
-trait Int: PerCpuInt + From<u8> + Into<u64> + Debug + Default + PartialEq + 'static {
-    fn plus(self, n: u8) -> Self;
-    fn minus(self, n: Self) -> Self;
+trait Int: Bits + PerCpuInt + From<u8> + Into<u64> + Default + 'static {
+    fn plus(self, n: Self) -> Self {
+        Self::of(self.bits().wrapping_add(n.bits()))
+    }
 }
 
-macro_rules! int {
-    ($($integer:ty),*) => {$(
-        impl Int for $integer {
-            fn plus(self, n: u8) -> Self {
-                self.wrapping_add(n.into())
-            }
-
-            fn minus(self, n: Self) -> Self {
-                self.wrapping_sub(n)
-            }
-        }
-    )*};
-}
-
-int!(u8, u16, u32, u64);
+impl<T: Bits + PerCpuInt + From<u8> + Into<u64> + Default + 'static> Int for T {}
 
 struct Word<T: Int, A> {
     word: PerCpu<T>,
@@ -121,7 +109,7 @@ impl<T: Int, A: PartialEq + Debug> Subject for Word<T, A> {
             let found = self.oracle.at(lane, |value: &mut T| *value);
             let new: T =
                 if found == INITIAL.into() { CONFLICT_VALUE.into() } else { INITIAL.into() };
-            let answer = ops::add_return(&self.word, new.minus(found));
+            let answer = ops::add_return(&self.word, T::of(new.bits().wrapping_sub(found.bits())));
             self.oracle.at(lane, |value: &mut T| *value = new);
             expect("the conflicting add", &answer, &new)
         })

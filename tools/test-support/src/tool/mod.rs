@@ -2,5 +2,4 @@
 
 pub mod output;
 pub mod progress;
-pub mod signals;
 pub mod stop;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::signals;
+use crate::signals;
 
 /// The signal that requested an end, or 0.
 ///
@@ -22,9 +22,10 @@ extern "C" fn request(signal: i32) {
 /// The second one ends the process.
 pub fn listen() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
+        let flags = libc::SA_RESTART | libc::SA_RESETHAND;
         // If it fails the default action stays: to end the process at once.
         // SAFETY: the handler only stores to an atomic.
-        let _ = unsafe { signals::install(signal, request, libc::SA_RESETHAND) };
+        let _ = unsafe { signals::install(signal, request as *const (), flags) };
     }
 }
 

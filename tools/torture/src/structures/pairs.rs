@@ -1,8 +1,9 @@
 //! Per-CPU pairs whose first words count exchanges, and whose second words follow from the first.
 
 use thiscpu::{PairWord, PerCpuPair};
+use thiscpu_test_support::bits::Bits;
 
-use super::words::{Bits, check_total};
+use super::words::check_total;
 use super::{Actor, Structure};
 use crate::oracle::Tally;
 use crate::violation::{Checked, equal};

@@ -1,31 +1,11 @@
 //! Per-CPU words of each width: lanes hold what was added, minus what exchanges took out.
 
 use thiscpu::{PerCpu, PerCpuInt};
+use thiscpu_test_support::bits::Bits;
 
 use super::{Actor, Structure};
 use crate::oracle::Tally;
 use crate::violation::{Checked, equal, holds};
-
-/// An integer of some width, as bits of the widest.
-pub(super) trait Bits: Copy + PartialEq + Send + Sync {
-    fn of(bits: u64) -> Self;
-    fn bits(self) -> u64;
-}
-
-macro_rules! bits {
-    ($($integer:ty),*) => {$(
-        impl Bits for $integer {
-            fn of(bits: u64) -> Self {
-                bits as $integer
-            }
-            fn bits(self) -> u64 {
-                u64::from(self)
-            }
-        }
-    )*};
-}
-
-bits!(u8, u16, u32, u64);
 
 /// Checks a total that may have wrapped around in `W`.
 pub(super) fn check_total<W: Bits>(what: &'static str, expected: u64, found: u64) -> Checked {

@@ -2,14 +2,12 @@
 
 use std::io::{Read, Seek};
 use std::os::fd::AsRawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub(crate) use thiscpu_test_support::child::fork;
+use thiscpu_test_support::child::{alarm_s, exit_with, wait};
+use thiscpu_test_support::memory;
 
 use super::process::memory_file;
-
-/// Returns the seconds after which SIGALRM ends a child that hangs.
-fn alarm_s() -> u32 {
-    20 * super::scale::factor()
-}
 
 /// Forks, runs `body` in the child, which then exits, and returns the child's id.
 pub(crate) fn start(body: impl FnOnce()) -> i32 {
@@ -19,43 +17,12 @@ pub(crate) fn start(body: impl FnOnce()) -> i32 {
     }
 }
 
-/// Forks, and returns the child's id, or 0 in the child.
-///
-/// The child must end with [`exit_after`].
-pub(crate) fn fork() -> i32 {
-    // SAFETY: the child has a copy of the calling thread only. It uses glibc's allocator and this
-    // library, which both support that.
-    match unsafe { libc::fork() } {
-        0 => {
-            // SAFETY: `alarm` has no preconditions.
-            unsafe { libc::alarm(alarm_s()) };
-            0
-        }
-        -1 => panic!("fork: {}", std::io::Error::last_os_error()),
-        child => child,
-    }
-}
-
-/// Runs `body` in a forked child, which then exits; the status is 1 if `body` panics.
+/// Runs `body` in a forked child, which then exits; the status is not 0 if `body` panics.
 pub(crate) fn exit_after(body: impl FnOnce()) -> ! {
-    let result = catch_unwind(AssertUnwindSafe(body));
-    // SAFETY: `_exit` has no preconditions; it skips exit handlers, which belong to the parent.
-    unsafe { libc::_exit(i32::from(result.is_err())) }
-}
-
-/// Waits until a child ends, or stops if it is traced, and returns its status.
-fn wait(child: i32) -> i32 {
-    let mut status = 0;
-    loop {
-        // SAFETY: `status` is a live local, valid for writes.
-        match unsafe { libc::waitpid(child, &mut status, 0) } {
-            -1 if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
-            waited => {
-                assert_eq!(waited, child, "{}", std::io::Error::last_os_error());
-                return status;
-            }
-        }
-    }
+    exit_with(|| {
+        body();
+        0
+    })
 }
 
 fn check_status(status: i32) -> Result<(), String> {
@@ -83,12 +50,10 @@ pub(crate) fn run(body: impl FnOnce()) -> Result<(), String> {
 pub(crate) fn capture_stderr(body: impl FnOnce()) -> (i32, String) {
     let mut stderr = memory_file();
     let child = start(|| {
+        // SAFETY: both descriptors are open.
+        unsafe { libc::dup2(stderr.as_raw_fd(), libc::STDERR_FILENO) };
         // An expected abort leaves no core file.
-        // SAFETY: both descriptors are open, and the limit is valid for reads during the call.
-        unsafe {
-            libc::dup2(stderr.as_raw_fd(), libc::STDERR_FILENO);
-            libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 });
-        }
+        memory::set_limit(libc::RLIMIT_CORE, 0).expect("a limit");
         body();
     });
     let (status, mut text) = (wait(child), String::new());

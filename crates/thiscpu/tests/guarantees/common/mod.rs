@@ -9,13 +9,11 @@ mod env;
 mod process;
 
 pub(crate) mod destructors;
-pub(crate) mod errno;
 pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod namespace;
 mod objects;
 pub(crate) mod pin;
-pub(crate) mod random;
 pub(crate) mod resources;
 pub(crate) mod scale;
 pub(crate) mod seccomp;
@@ -35,15 +33,15 @@ pub(crate) use self::env::{
 };
 
 pub(crate) use self::objects::{Object, alloc_many, cache_of, close, exhaust, free_all};
-pub(crate) use self::random::Random;
 pub(crate) use self::single_step::{
     Steps, at_sampled_steps, can_single_step, conflict_in_handler, fork_at_steps,
 };
 pub(crate) use self::threads::{
-    DecrementOnDrop, Tally, leave_lanes_if, place_one_of_five, to_percpu_mode, together,
-    together_while, wrapping_sum,
+    DecrementOnDrop, Tally, assert_bounds_contain, leave_lanes_if, place_one_of_five,
+    to_percpu_mode, together, together_while, wrapping_sum,
 };
-pub(crate) use self::token::{Adder, MIXED, PINNED, SetOnDrop, pass, pass_while_asking};
+pub(crate) use self::token::{Adder, MIXED, PINNED, pass, pass_while_asking};
+pub(crate) use thiscpu_test_support::{SetOnDrop, errno, random::Random};
 
 /// A function that panics if a guarantee is broken, and the environments it runs in.
 #[derive(Clone, Copy)]

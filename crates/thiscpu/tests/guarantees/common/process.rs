@@ -7,7 +7,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use super::{Env, Scenario, env, random, scale};
+use thiscpu_test_support::random::SEED;
+
+use super::{Env, Scenario, env, scale};
 
 /// The time after which a child is killed and the scenario fails; longer on slow machines.
 ///
@@ -36,7 +38,7 @@ pub(crate) fn run_as_child(scenarios: &[Scenario]) -> Option<ExitCode> {
         NEEDS => scenario.needs.map_or(Ok(()), |needs| needs()),
         TIER => env.check(),
         _ => {
-            eprintln!("seed {:#x}", random::SEED);
+            eprintln!("seed {:#x}", SEED);
             (scenario.run)();
             env.check_tier()
         }

@@ -1,29 +1,12 @@
 //! The memory that a process may use, and that it uses.
 
 use std::io;
-use std::ops::Range;
+
+use thiscpu_test_support::memory::{self, Mapping, mappings, set_limit};
 
 /// Returns a field of `/proc/self/status`, in bytes.
 pub(crate) fn status_bytes(field: &str) -> i64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a known field");
-    let kib = line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB");
-    kib.trim().parse::<i64>().expect("a number of KiB") * 1024
-}
-
-/// Sets a soft limit, capped by the hard limit, and returns the limits from before.
-fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) -> io::Result<libc::rlimit> {
-    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both limits are live locals, valid during the calls.
-    unsafe {
-        if libc::getrlimit(resource, &mut before) == 0 {
-            let new = libc::rlimit { rlim_cur: soft.min(before.rlim_max), ..before };
-            if libc::setrlimit(resource, &new) == 0 {
-                return Ok(before);
-            }
-        }
-    }
-    Err(io::Error::last_os_error())
+    memory::status_bytes("self", field).expect("a known field") as i64
 }
 
 /// Restores a limit when dropped.
@@ -34,7 +17,7 @@ pub(crate) struct LimitGuard {
 
 impl LimitGuard {
     fn new(resource: libc::__rlimit_resource_t, bytes: u64) -> LimitGuard {
-        LimitGuard { resource, before: set_limit(resource, bytes).expect("a limit").rlim_cur }
+        LimitGuard { resource, before: set_limit(resource, bytes).expect("a limit") }
     }
 }
 
@@ -92,49 +75,20 @@ pub(crate) fn huge_pages_are_always_on() -> Result<(), String> {
     }
 }
 
+/// Returns the total size of the mappings that `is_meant` selects.
+fn mapped_bytes(is_meant: impl Fn(&Mapping) -> bool) -> i64 {
+    let meant = mappings().into_iter().filter(is_meant);
+    meant.map(|mapping| mapping.addresses.len() as i64).sum()
+}
+
 /// Returns the bytes that are mapped and may not become huge pages.
 pub(crate) fn no_huge_page_bytes() -> i64 {
-    let smaps = std::fs::read_to_string("/proc/self/smaps").expect("/proc");
-    let (mut size, mut sum) = (0, 0);
-    for line in smaps.lines() {
-        if let Some(kib) = line.strip_prefix("Size:") {
-            size = kib.trim_end_matches(" kB").trim().parse::<i64>().expect("a number of KiB");
-        } else if line.strip_prefix("VmFlags:").is_some_and(|flags| flags.contains(" nh")) {
-            sum += size * 1024;
-        }
-    }
-    sum
-}
-
-/// A line of `/proc/self/maps`.
-struct Mapping {
-    addresses: Range<usize>,
-    /// Such as `rw-p`.
-    access: String,
-    /// Whether the mapping has no file and no name.
-    is_anonymous: bool,
-}
-
-fn mappings() -> Vec<Mapping> {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
-    let mapping = |line: &str| {
-        let mut fields = line.split_whitespace();
-        let (begin, end) = fields.next()?.split_once('-')?;
-        let address = |text| usize::from_str_radix(text, 16).ok();
-        Some(Mapping {
-            addresses: address(begin)?..address(end)?,
-            access: fields.next()?.to_owned(),
-            is_anonymous: fields.nth(2)? == "0" && fields.next().is_none(),
-        })
-    };
-
-    maps.lines().map(|line| mapping(line).expect("a mapping")).collect()
+    mapped_bytes(|mapping| mapping.has("nh"))
 }
 
 /// Returns the bytes of address space that are mapped and cannot be accessed.
 pub(crate) fn inaccessible_bytes() -> i64 {
-    let inaccessible = mappings().into_iter().filter(|mapping| mapping.access == "---p");
-    inaccessible.map(|mapping| mapping.addresses.len() as i64).sum()
+    mapped_bytes(|mapping| mapping.access == "---p")
 }
 
 /// Returns the number of anonymous mappings.

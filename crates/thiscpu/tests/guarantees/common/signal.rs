@@ -1,9 +1,11 @@
 //! Signals that arrive at random moments.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
-use super::random::Random;
-use super::scale;
+use thiscpu_test_support::signals;
+
+use super::{Random, scale};
 
 /// Installs `handler` for `signal`; interrupted system calls are restarted.
 pub(crate) fn handle(signal: i32, handler: extern "C" fn(i32)) {
@@ -25,15 +27,9 @@ pub(crate) fn interrupt_calls(signal: i32) {
 }
 
 fn install(signal: i32, handler: *const (), flags: i32) {
-    // SAFETY: a zeroed action is valid and has an empty mask. The handlers make only
-    // async-signal-safe calls, and the callers pass the flags that fit their parameters.
-    let result = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = handler as usize;
-        action.sa_flags = flags;
-        libc::sigaction(signal, &action, std::ptr::null_mut())
-    };
-    assert_eq!(result, 0);
+    // SAFETY: the handlers make only async-signal-safe calls, and the callers pass the flags that
+    // fit their parameters.
+    unsafe { signals::install(signal, handler, flags) }.expect("a handler");
 }
 
 /// Returns the calling thread, for [`send`].
@@ -53,25 +49,12 @@ pub(crate) struct Timer(libc::timer_t);
 
 impl Timer {
     pub(crate) fn new(signal: i32) -> Timer {
-        // SAFETY: all-zero bytes are valid for the event and the timer, and both outlive the call.
-        unsafe {
-            let mut event: libc::sigevent = std::mem::zeroed();
-            event.sigev_notify = libc::SIGEV_THREAD_ID;
-            event.sigev_signo = signal;
-            event.sigev_notify_thread_id = super::pin::tid();
-            let mut timer = std::mem::zeroed();
-            assert_eq!(libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer), 0);
-            Timer(timer)
-        }
+        Timer(signals::timer_of_this_thread(signal).expect("a timer"))
     }
 
     pub(crate) fn fire_in(&self, nanoseconds: u64) {
-        // SAFETY: all-zero bytes are a valid time, and this value owns the timer.
-        unsafe {
-            let mut time: libc::itimerspec = std::mem::zeroed();
-            time.it_value.tv_nsec = nanoseconds.max(1) as libc::c_long;
-            assert_eq!(libc::timer_settime(self.0, 0, &time, std::ptr::null_mut()), 0);
-        }
+        // SAFETY: this value owns the timer.
+        unsafe { signals::fire_once(self.0, Duration::from_nanos(nanoseconds.max(1))) };
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-use thiscpu::Counter;
+use thiscpu::{Bounds, Counter};
 
 /// Runs `work` on `count` threads that start together.
 pub(crate) fn together<R: Send>(count: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
@@ -82,6 +82,14 @@ impl Tally {
 /// Puts a counter into per-CPU mode by many adds; its value stays the same.
 pub(crate) fn to_percpu_mode(counter: &Counter) {
     (0..1200).for_each(|n| counter.add(if n % 2 == 0 { 1 } else { -1 }));
+}
+
+/// Asserts that a counter's bounds contain `value`, and returns them.
+#[track_caller]
+pub(crate) fn assert_bounds_contain(counter: &Counter, value: i64) -> Bounds {
+    let bounds = counter.bounds();
+    assert!(bounds.low <= value && value <= bounds.high, "{value} is not within {bounds:?}");
+    bounds
 }
 
 /// Decrements a number when dropped.

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use thiscpu::Counter;
+use thiscpu_test_support::SetOnDrop;
 
 use super::threads::{to_percpu_mode, together};
 use super::{pin, scale};
@@ -115,13 +116,4 @@ fn wait(token: &Token, passes: u64) {
         std::hint::spin_loop();
     }
     std::thread::yield_now();
-}
-
-/// Sets a flag when dropped, after a panic too.
-pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::{io, mem, ptr, time::Duration};
 
-/// Installs a handler for good, with `SA_RESTART` and `flags`.
+/// Installs a handler for good.
 ///
 /// # Errors
 ///
@@ -10,12 +10,13 @@ use std::{io, mem, ptr, time::Duration};
 ///
 /// # Safety
 ///
-/// The caller guarantees that `handler` calls only async-signal-safe functions.
-pub unsafe fn install(signal: i32, handler: extern "C" fn(i32), flags: i32) -> io::Result<()> {
+/// The caller guarantees that `handler` is a function that takes what the kernel passes with these
+/// flags and calls only async-signal-safe functions, or a constant such as `libc::SIG_DFL`.
+pub unsafe fn install(signal: i32, handler: *const (), flags: i32) -> io::Result<()> {
     // SAFETY: all zeroes is a valid sigaction: the default action and an empty mask.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
-    action.sa_sigaction = handler as *const () as usize;
-    action.sa_flags = libc::SA_RESTART | flags;
+    action.sa_sigaction = handler as usize;
+    action.sa_flags = flags;
     // SAFETY: `action` is valid, the caller guarantees that its handler is signal-safe, and code is
     // never unloaded from a program.
     match unsafe { libc::sigaction(signal, &action, ptr::null_mut()) } {

@@ -1,19 +1,20 @@
-//! Random numbers that are the same in every run.
+//! Random numbers that are the same in every run, on every machine.
 
-/// The seed of all streams; a failing scenario prints it.
-pub(crate) const SEED: u64 = 0x7415_c9b0_0000_0001;
+/// The seed of all streams of tests; a failing scenario prints it.
+pub const SEED: u64 = 0x7415_c9b0_0000_0001;
 
 /// A SplitMix64 generator.
-pub(crate) struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     /// Starts the stream of that number.
-    pub(crate) fn new(stream: u64) -> Random {
+    pub fn new(stream: u64) -> Random {
         Random(SEED ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// Returns the next 64 random bits.
-    pub(crate) fn next(&mut self) -> u64 {
+    #[expect(clippy::should_implement_trait, reason = "it never ends")]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,12 +23,23 @@ impl Random {
     }
 
     /// Returns a number below `limit`.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
+    /// Returns one of some texts.
+    pub fn one_of<'c>(&mut self, choices: &[&'c str]) -> &'c str {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+
+    /// Returns a word of 2 to 10 letters.
+    pub fn word(&mut self) -> String {
+        let letters = 2 + self.below(9);
+        (0..letters).map(|_| char::from(b'a' + self.below(26) as u8)).collect()
+    }
+
     /// Returns an amount to add: mostly 1 or -1, sometimes up to 1000, 32768 or any `i64`.
-    pub(crate) fn amount(&mut self) -> i64 {
+    pub fn amount(&mut self) -> i64 {
         match self.below(16) {
             0..6 => 1,
             6..10 => -1,
