@@ -5,19 +5,11 @@ use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use thiscpu_test_support::text;
+use thiscpu_test_support::{in_ci, preloaded_malloc, text};
 
 const THISCPU: &str = env!("CARGO_BIN_EXE_thiscpu");
-
-/// Builds the library beside the program, by the documented command.
-fn build_library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        thiscpu_test_support::build("thiscpu-malloc-preload").join("libthiscpu_malloc.so")
-    })
-}
 
 /// Waits until no other test of this file runs.
 ///
@@ -29,7 +21,7 @@ fn exclusive() -> MutexGuard<'static, ()> {
 }
 
 fn run(args: &[&str]) -> Command {
-    build_library();
+    preloaded_malloc();
     let mut command = Command::new(THISCPU);
     command.arg("run").args(args).stdin(Stdio::null());
     for variable in ["LD_PRELOAD", "THISCPU_MALLOC", "THISCPU_TIER"] {
@@ -88,7 +80,7 @@ fn run_passes_arguments_and_environment() {
     let said = |command: &mut Command| text(&command.output().unwrap().stdout);
     let script = "printf '%s,' \"$0\" \"$@\" \"$LD_PRELOAD\" \"$THISCPU_MALLOC\"";
     let plain = said(&mut run(&["sh", "-c", script, "zero", "--stats", "a b", ""]));
-    let library = build_library().canonicalize().unwrap();
+    let library = preloaded_malloc().canonicalize().unwrap();
     let library = library.to_str().unwrap();
     assert_eq!(plain, format!("zero,--stats,a b,,{library},,"));
     let mut both = run(&["--harden", "--stats", "--", "sh", "-c", script, "zero"]);
@@ -214,8 +206,7 @@ fn compile(source: &Path, program: &Path, kind: &str) -> bool {
         return true;
     }
     let why = format!("cc cannot link with {kind}: apt-get install gcc libc6-dev");
-    let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
-    assert!(!is_ci, "{why}");
+    assert!(!in_ci(), "{why}");
     eprintln!("skipped: {why}");
     false
 }
@@ -378,7 +369,7 @@ fn run_warns_when_program_has_own_malloc() {
 #[test]
 fn run_searches_library_beside_program_and_in_lib() {
     let _exclusive = exclusive();
-    let library = build_library();
+    let library = preloaded_malloc();
     let prefix = directory("prefix");
     for directory in ["bin", "lib", "odd:name"] {
         fs::create_dir(prefix.join(directory)).unwrap();

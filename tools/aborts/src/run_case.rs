@@ -136,13 +136,11 @@ impl<S: Subject, N: Fn() -> S + Sync> Drive for N {
         target: Target<'_>,
         conflict: Conflict,
     ) -> Outcome {
-        match conflict {
-            Conflict::Always => run_always_aborted(self(), context, target),
-            _ => run(case, self(), context, target, conflict),
-        }
+        run(case, self(), context, target, conflict)
     }
 }
 
+/// Runs the operation. If its section is always aborted, it must complete on the shared lane.
 fn run(
     case: &Case,
     mut subject: impl Subject,
@@ -165,7 +163,8 @@ fn run(
             last_lane.set(lane::current());
         });
     };
-    let plan = Plan::Once(target);
+    let is_always = conflict == Conflict::Always;
+    let plan = if is_always { Plan::Always(target) } else { Plan::Once(target) };
     let check_between = || {
         let checked = subject.check_between();
         let mut conflicted = conflicted.borrow_mut();
@@ -173,12 +172,12 @@ fn run(
     };
     let trap = Trap::new(&context.memory, &context.copies, plan, &meanwhile);
     // The sections of an unregistered thread are not aborted.
-    let checks = case.checks_between && conflict != Conflict::Leave;
+    let checks = case.checks_between && !is_always && conflict != Conflict::Leave;
     let trap = if checks { trap.with_check(&check_between) } else { trap };
     let answer = trap.around(|| subject.op());
     let switched = watch.switched();
     let (hit, mismatch) = (trap.hit.get(), trap.mismatch.into_inner());
-    let drifted = lane::current() != last_lane.get() || lane::drifted();
+    let drifted = !is_always && (lane::current() != last_lane.get() || lane::drifted());
     if let Some(mismatch) = mismatch {
         return Outcome::Failed(mismatch);
     }
@@ -186,7 +185,7 @@ fn run(
         return Outcome::Disturbed;
     }
     let aborted = point.kind == PointKind::Inside;
-    let lane = match aborted && target.passes().len() + 1 == ABORTS_MAX {
+    let lane = match is_always || aborted && target.passes().len() + 1 == ABORTS_MAX {
         true => SHARED_LANE,
         false => last_lane.get(),
     };
@@ -214,22 +213,6 @@ fn cause(subject: &impl Subject, context: &Context, conflict: Conflict) -> Resul
         Conflict::Flip | Conflict::Close | Conflict::Take => subject.use_gate(conflict),
         Conflict::Always => Ok(()),
     }
-}
-
-/// Runs an operation whose section is aborted each time: it must complete on the shared lane.
-fn run_always_aborted(mut subject: impl Subject, context: &Context, target: Target<'_>) -> Outcome {
-    let trap = Trap::new(&context.memory, &context.copies, Plan::Always(target), &|| ());
-    let watch = SwitchWatch::new();
-    let answer = trap.around(|| subject.op());
-    let switched = watch.switched();
-    if let Some(mismatch) = trap.mismatch.into_inner() {
-        return Outcome::Failed(mismatch);
-    }
-    if !trap.hit.get() {
-        return Outcome::Disturbed;
-    }
-    let expected = subject.apply(SHARED_LANE, true);
-    outcome(expect("its answer", &answer, &expected).and_then(|()| subject.check()), switched)
 }
 
 /// Returns the outcome of a run. A failure in a run whose thread lost its CPU proves nothing.

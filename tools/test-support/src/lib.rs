@@ -15,7 +15,7 @@ pub mod terminal;
 #[cfg(feature = "tool")]
 pub mod tool;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -41,6 +41,12 @@ pub fn build(package: &str) -> PathBuf {
     build.current_dir(env!("CARGO_MANIFEST_DIR"));
     assert!(build.status().expect("cargo runs").success(), "cannot build {package}");
     output.into()
+}
+
+/// Builds the malloc that programs preload, once, and returns its path.
+pub fn preloaded_malloc() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| build("thiscpu-malloc-preload").join("libthiscpu_malloc.so"))
 }
 
 /// Returns whether `THISCPU_TEST_QUICK=1` asks for a quick run.

@@ -19,6 +19,7 @@ mod series;
 mod trial;
 mod xz;
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -55,8 +56,17 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let mut missing: Vec<String> = Vec::new();
-    let allocators = allocators(sh, arguments, &mut missing)?;
-    let programs = programs(sh, arguments, &mut missing)?;
+    let requested = match arguments.hardened {
+        true => &[Choice::Thiscpu, Choice::ThiscpuHardened][..],
+        false => &arguments.allocators,
+    };
+    let find = |choice| Allocator::find(sh, choice);
+    let allocators = installed(requested, &mut missing, find)?;
+    let find = |program: Program| {
+        let task = format!("app-bench: {program}");
+        Ok(tools::are_here(sh, &task, program.parts().tools)?.then_some(program))
+    };
+    let programs = installed(&arguments.programs, &mut missing, find)?;
     let (scale, rounds) = match arguments.quick {
         true => (Scale::Quick, 1),
         // Either takes less than ten minutes on an idle machine.
@@ -83,40 +93,21 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Returns the requested allocators that are installed, and adds the others to `missing`.
-fn allocators(
-    sh: &Shell,
-    arguments: &Arguments,
+/// Returns the results of `find` for `chosen`, or for all values if there are none.
+///
+/// Adds those to `missing` that are not installed.
+fn installed<T: ValueEnum + PartialEq + Copy + Display, R>(
+    chosen: &[T],
     missing: &mut Vec<String>,
-) -> Result<Vec<Allocator>> {
-    let requested = match arguments.hardened {
-        true => &[Choice::Thiscpu, Choice::ThiscpuHardened][..],
-        false => &arguments.allocators,
-    };
-    let mut found = Vec::new();
-    for choice in all_if_none(requested) {
-        match Allocator::find(sh, choice)? {
-            Some(allocator) => found.push(allocator),
-            None => missing.push(choice.to_string()),
-        }
-    }
-    Ok(found)
-}
-
-/// Returns the requested programs that are installed, and adds the others to `missing`.
-fn programs(sh: &Shell, arguments: &Arguments, missing: &mut Vec<String>) -> Result<Vec<Program>> {
-    let mut found = Vec::new();
-    for program in all_if_none(&arguments.programs) {
-        match tools::are_here(sh, &format!("app-bench: {program}"), program.parts().tools)? {
-            true => found.push(program),
-            false => missing.push(program.to_string()),
-        }
-    }
-    Ok(found)
-}
-
-/// Returns each of `chosen` once, or all values if there are none.
-fn all_if_none<T: ValueEnum + Copy + PartialEq>(chosen: &[T]) -> Vec<T> {
+    find: impl Fn(T) -> Result<Option<R>>,
+) -> Result<Vec<R>> {
     let is_chosen = |one: &&T| chosen.is_empty() || chosen.contains(one);
-    T::value_variants().iter().filter(is_chosen).copied().collect()
+    let mut found = Vec::new();
+    for &one in T::value_variants().iter().filter(is_chosen) {
+        match find(one)? {
+            Some(one) => found.push(one),
+            None => missing.push(one.to_string()),
+        }
+    }
+    Ok(found)
 }

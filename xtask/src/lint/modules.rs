@@ -8,7 +8,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Item, Meta, Token, UseTree, Visibility};
+use syn::{Attribute, Ident, Item, Meta, Token, UseTree, Visibility};
 
 /// What a name in a module stands for.
 #[derive(Clone, Debug)]
@@ -235,27 +235,29 @@ fn name_of(item: &Item) -> Option<String> {
 
 /// Returns the paths of a `use`, each with the name that it binds; none for a glob.
 fn flatten(tree: &UseTree) -> Vec<(Vec<String>, Option<String>)> {
+    let mut found = Vec::new();
+    add_paths(tree, &[], &mut found);
+    found
+}
+
+fn add_paths(tree: &UseTree, prefix: &[String], found: &mut Vec<(Vec<String>, Option<String>)>) {
+    // `a::{self}` binds `a`.
+    let path = |name: &Ident| match name == "self" && !prefix.is_empty() {
+        true => prefix.to_vec(),
+        false => [prefix, &[name.to_string()]].concat(),
+    };
     match tree {
-        UseTree::Path(path) => {
-            let first = path.ident.to_string();
-            let rest = flatten(&path.tree).into_iter();
-            rest.map(|(mut rest, name)| {
-                // `a::{self}` binds `a`.
-                if rest == ["self"] {
-                    return (vec![first.clone()], name.or(Some(first.clone())));
-                }
-                rest.insert(0, first.clone());
-                (rest, name)
-            })
-            .collect()
+        UseTree::Path(tree) => {
+            add_paths(&tree.tree, &[prefix, &[tree.ident.to_string()]].concat(), found);
         }
-        UseTree::Name(name) if name.ident == "self" => vec![(vec!["self".to_owned()], None)],
-        UseTree::Name(name) => vec![(vec![name.ident.to_string()], Some(name.ident.to_string()))],
-        UseTree::Rename(name) => {
-            vec![(vec![name.ident.to_string()], Some(name.rename.to_string()))]
+        UseTree::Name(name) => {
+            let path = path(&name.ident);
+            let name = path.last().cloned();
+            found.push((path, name));
         }
-        UseTree::Glob(_) => vec![(Vec::new(), None)],
-        UseTree::Group(group) => group.items.iter().flat_map(flatten).collect(),
+        UseTree::Rename(name) => found.push((path(&name.ident), Some(name.rename.to_string()))),
+        UseTree::Glob(_) => found.push((prefix.to_vec(), None)),
+        UseTree::Group(group) => group.items.iter().for_each(|tree| add_paths(tree, prefix, found)),
     }
 }
 

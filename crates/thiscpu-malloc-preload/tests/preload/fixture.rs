@@ -3,19 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-pub(crate) use thiscpu_test_support::text;
-
-/// Returns the path of `libthiscpu_malloc.so`, built like users are told to.
-///
-/// It lies beside the other output of the profile.
-pub(crate) fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        thiscpu_test_support::build(env!("CARGO_PKG_NAME")).join("libthiscpu_malloc.so")
-    })
-}
+pub(crate) use thiscpu_test_support::{preloaded_malloc as library, text};
 
 /// Compiles one of `programs`, once, and returns its path, or `None` if there is no compiler.
 pub(crate) fn compile(source: &'static str, options: &[&str]) -> Option<PathBuf> {

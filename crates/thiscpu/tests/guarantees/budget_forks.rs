@@ -94,56 +94,49 @@ fn child_is_exact_when_forked_during_set_limit() {
     assert_eq!(budget.acquired(), 300);
 }
 
-// Waiters of the parent do not block the child's requests.
-fn child_ignores_waiters_of_parent() {
+/// Forks `children` while 60 of 100 units are held, and a thread waits for 80.
+fn with_waiter_in_parent(children: u64, child: impl Fn(&Budget)) {
     let budget = &Budget::new(100);
     budget.try_acquire(60).expect("units are available");
     std::thread::scope(|threads| {
         threads.spawn(|| budget.acquire(80));
         until_queued(budget);
-        let child = fork::run(|| {
-            assert_eq!(budget.try_acquire(41), Err(Exhausted { available: 40 }));
-            budget.acquire(40);
-            assert_eq!(budget.try_acquire(1), Err(Exhausted { available: 0 }));
-            budget.release(100);
-            assert_eq!(budget.available(), 100);
-        });
+        let ended = (0..children).try_for_each(|_| fork::run(|| child(budget)));
         // Serves the waiter first, because a panic here would wait for it.
         budget.release(60);
-        child.expect("a consistent child");
+        ended.expect("consistent children");
     });
     assert_eq!(budget.acquired(), 80);
 }
 
+// Waiters of the parent do not block the child's requests.
+fn child_ignores_waiters_of_parent() {
+    with_waiter_in_parent(1, |budget| {
+        assert_eq!(budget.try_acquire(41), Err(Exhausted { available: 40 }));
+        budget.acquire(40);
+        assert_eq!(budget.try_acquire(1), Err(Exhausted { available: 0 }));
+        budget.release(100);
+        assert_eq!(budget.available(), 100);
+    });
+}
+
 // A child's threads discover at once that the parent's waiters are gone, and form a new queue.
 fn child_threads_form_a_new_queue() {
-    let budget = &Budget::new(100);
-    budget.try_acquire(60).expect("units are available");
-    std::thread::scope(|threads| {
-        threads.spawn(|| budget.acquire(80));
-        until_queued(budget);
-        let child = |_| {
-            fork::run(|| {
-                let work = |thread: usize| {
-                    if thread == 0 {
-                        budget.release(60);
-                    } else if let acquired @ 1.. = budget.try_acquire_up_to(40) {
-                        budget.release(acquired);
-                    }
-                    for _ in 0..10 {
-                        budget.acquire(70);
-                        budget.release(70);
-                    }
-                };
-                together(3, work);
-                assert_eq!(budget.available(), 100);
-            })
+    with_waiter_in_parent(scale::rounds(100), |budget| {
+        let work = |thread: usize| {
+            if thread == 0 {
+                budget.release(60);
+            } else if let acquired @ 1.. = budget.try_acquire_up_to(40) {
+                budget.release(acquired);
+            }
+            for _ in 0..10 {
+                budget.acquire(70);
+                budget.release(70);
+            }
         };
-        let children = (0..scale::rounds(100)).try_for_each(child);
-        budget.release(60);
-        children.expect("consistent children");
+        together(3, work);
+        assert_eq!(budget.available(), 100);
     });
-    assert_eq!(budget.acquired(), 80);
 }
 
 // A child may poll a future that waited in the parent, which queues again, or drop it.

@@ -54,25 +54,13 @@ impl Plugin {
         // SAFETY: the path is NUL-terminated, and the object has no initializers but Rust's own.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!handle.is_null(), "{path:?} cannot be loaded");
-        let symbol = |name: &CStr| {
-            // SAFETY: the handle is open, and the name is NUL-terminated.
-            let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
-            assert!(!symbol.is_null(), "{name:?} is missing");
-            symbol
-        };
         // SAFETY: the object defines functions of these types under these names.
         unsafe {
             Plugin {
                 handle,
-                add: std::mem::transmute::<*mut c_void, extern "C" fn(i64)>(symbol(
-                    c"thiscpu_plugin_add",
-                )),
-                sum: std::mem::transmute::<*mut c_void, extern "C" fn() -> i64>(symbol(
-                    c"thiscpu_plugin_sum",
-                )),
-                tier: std::mem::transmute::<*mut c_void, extern "C" fn() -> i32>(symbol(
-                    c"thiscpu_plugin_tier",
-                )),
+                add: symbol(handle, c"thiscpu_plugin_add"),
+                sum: symbol(handle, c"thiscpu_plugin_sum"),
+                tier: symbol(handle, c"thiscpu_plugin_tier"),
             }
         }
     }
@@ -82,6 +70,19 @@ impl Plugin {
         // SAFETY: the handle is open, and this call consumes it. The callers keep no function.
         assert_eq!(unsafe { libc::dlclose(self.handle) }, 0);
     }
+}
+
+/// Returns a function of an open object.
+///
+/// # Safety
+///
+/// The object defines a function of type `F` under that name.
+unsafe fn symbol<F: Copy>(handle: *mut c_void, name: &CStr) -> F {
+    // SAFETY: the handle is open, and the name is NUL-terminated.
+    let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    assert!(!symbol.is_null(), "{name:?} is missing");
+    // SAFETY: the caller guarantees the type.
+    unsafe { std::mem::transmute_copy(&symbol) }
 }
 
 fn path() -> CString {

@@ -80,12 +80,10 @@ fn handler_may_interrupt_publish() {
 }
 
 // Each of the handler's adds is in the current sum or the next one, and in all later ones.
-fn handler_may_interrupt_sum() {
-    to_percpu_mode(&COUNTER);
+fn handler_may_interrupt(sum: fn() -> i64) {
     let mut last = 0;
     let work = || {
-        let before = HANDLED.load(SeqCst) as i64;
-        let sum = COUNTER.sum();
+        let (before, sum) = (HANDLED.load(SeqCst) as i64, sum());
         assert!(before <= sum && sum <= HANDLED.load(SeqCst) as i64 + 1);
         assert!(last <= sum, "{sum} after {last}");
         last = sum;
@@ -93,16 +91,13 @@ fn handler_may_interrupt_sum() {
     under_signals(2000, work, || [0, 0]);
 }
 
+fn handler_may_interrupt_sum() {
+    to_percpu_mode(&COUNTER);
+    handler_may_interrupt(|| COUNTER.sum());
+}
+
 fn handler_may_interrupt_snapshot() {
-    let mut last = 0;
-    let work = || {
-        let before = HANDLED.load(SeqCst) as i64;
-        let [_, sum] = COUNTERS.snapshot();
-        assert!(before <= sum && sum <= HANDLED.load(SeqCst) as i64 + 1);
-        assert!(last <= sum, "{sum} after {last}");
-        last = sum;
-    };
-    under_signals(2000, work, || [0, 0]);
+    handler_may_interrupt(|| COUNTERS.snapshot()[1]);
 }
 
 // The values that `take` removes count too.
