@@ -83,7 +83,7 @@ fn address_space_grows_with_use() {
     close(cache);
 }
 
-/// Asserts that `limit` with `room` bytes leaves a process more than `least` bytes of objects.
+/// Asserts that a limit with `room` bytes leaves a process more than `least` for objects.
 ///
 /// The process has not used a cache before.
 fn assert_first_use_fits(limit: fn(u64) -> resources::LimitGuard, room: i64, least: i64) {
