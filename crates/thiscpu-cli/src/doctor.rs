@@ -90,7 +90,7 @@ fn to_text(report: &SystemInfo, tests: &[(&str, Outcome)]) -> String {
             ),
         },
     );
-    line("mm_cid", yes_no(report.mm_cid).to_owned());
+    line("mm_cid", if report.mm_cid { "yes" } else { "no" }.to_owned());
     line(
         "membarrier",
         match report.membarrier {
@@ -115,27 +115,17 @@ fn to_text(report: &SystemInfo, tests: &[(&str, Outcome)]) -> String {
         ),
     );
     for (name, outcome) in tests {
-        line("self-test", format!("sections abort on {name}: {}", in_words(outcome)));
+        let outcome = match outcome {
+            Outcome::Passed => "ok".to_owned(),
+            Outcome::Failed(why) => format!("FAILED: {why}"),
+            Outcome::Skipped(why) => format!("not tested: {why}"),
+        };
+        line("self-test", format!("sections abort on {name}: {outcome}"));
     }
     for advice in advice(report, tests) {
         line("hint", advice);
     }
     text
-}
-
-fn yes_no(value: bool) -> &'static str {
-    match value {
-        true => "yes",
-        false => "no",
-    }
-}
-
-fn in_words(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Passed => "ok".to_owned(),
-        Outcome::Failed(why) => format!("FAILED: {why}"),
-        Outcome::Skipped(why) => format!("not tested: {why}"),
-    }
 }
 
 /// Returns a fix for each feature that is missing.

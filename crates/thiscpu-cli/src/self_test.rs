@@ -17,6 +17,9 @@ pub(crate) enum Outcome {
     Skipped(&'static str),
 }
 
+/// What should abort a section.
+const NAMES: [&str; 3] = ["a signal", "preemption", "a fence"];
+
 const ROUNDS: usize = 20;
 /// Some tens of milliseconds: many times what a disturbance takes to arrive.
 const LONG_TURNS: u64 = 50_000_000;
@@ -25,32 +28,19 @@ const SHORT_TURNS: u64 = 5_000;
 
 /// Runs all self-tests; returns what should abort a section, and whether it did.
 pub(crate) fn run_all() -> Vec<(&'static str, Outcome)> {
-    match __test_support::spin(1, &AtomicU64::new(0)) {
-        Ok(Some(_)) => {}
-        _ => {
-            let skipped = Outcome::Skipped("this tier has no sections");
-            return ["a signal", "preemption", "a fence"].map(|by| (by, skipped.clone())).to_vec();
-        }
+    let all = |outcome: Outcome| NAMES.map(|by| (by, outcome.clone())).to_vec();
+    let spin = |turns| __test_support::spin(turns, &AtomicU64::new(0));
+    if !matches!(spin(1), Ok(Some(_))) {
+        return all(Outcome::Skipped("this tier has no sections"));
     }
-    if !gets_through() {
-        let failed = Outcome::Failed("a short section never gets through undisturbed".to_owned());
-        return ["a signal", "preemption", "a fence"].map(|by| (by, failed.clone())).to_vec();
+    if !(0..1000).any(|_| spin(SHORT_TURNS) == Ok(Some(false))) {
+        return all(Outcome::Failed("a short section never gets through undisturbed".to_owned()));
     }
     let (one, other) = two_cpus();
     // On a thread of its own, because the tests pin the thread they run on.
-    let tests = move || {
-        vec![
-            ("a signal", by_signal(one, other)),
-            ("preemption", by_preemption(one)),
-            ("a fence", by_fence(one, other)),
-        ]
-    };
-    std::thread::spawn(tests).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-fn gets_through() -> bool {
-    (0..1000)
-        .any(|_| matches!(__test_support::spin(SHORT_TURNS, &AtomicU64::new(0)), Ok(Some(false))))
+    let tests = move || [by_signal(one, other), by_preemption(one), by_fence(one, other)];
+    let tests = std::thread::spawn(tests).join();
+    NAMES.into_iter().zip(tests.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
 }
 
 /// The results of the rounds of one self-test.
@@ -77,10 +67,7 @@ fn rounds(victim_cpu: usize, other_cpu: usize, disturb: impl Fn(libc::pthread_t)
             for _ in 0..ROUNDS {
                 left.store(u64::MAX, SeqCst);
                 start.wait();
-                aborted.store(
-                    matches!(__test_support::spin(LONG_TURNS, &left), Ok(Some(true))),
-                    SeqCst,
-                );
+                aborted.store(__test_support::spin(LONG_TURNS, &left) == Ok(Some(true)), SeqCst);
                 last.store(left.swap(0, SeqCst), SeqCst);
                 end.wait();
             }

@@ -4,15 +4,16 @@
 //! takes 1 away for the old one. So at every instant the true value is at least the number of
 //! units, and at most one more for each worker. Any other sum was never true.
 
-use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use indicatif::HumanCount;
 use thiscpu::Counter;
 
-use super::screen::{Screen, TICK};
-use super::{Row, Scene, crew, grouped};
+use super::screen::{TICK, watch};
+use super::{Row, Scene, crew};
 
 pub(super) const SCENE: Scene = Scene {
     title: "Counters: exact sums while CPUs add",
@@ -35,92 +36,55 @@ const TURNS_MAX: u32 = 3;
 #[derive(Default)]
 struct Shard(AtomicI64);
 
-/// The usual way: a shard for each hash of a key, added up one after the other.
-struct Sharded([Shard; SHARDS]);
-
-impl Sharded {
-    fn new() -> Sharded {
-        Sharded(std::array::from_fn(|_| Shard::default()))
-    }
-
-    fn add(&self, shard: usize, n: i64) {
-        // Relaxed, as counters are: it orders nothing else.
-        self.0[shard].0.fetch_add(n, Relaxed);
-    }
-
-    fn sum(&self) -> i64 {
-        self.0.iter().map(|shard| shard.0.load(Relaxed)).sum()
-    }
-}
-
 /// Counts of sums, and of those that were wrong.
+#[derive(Default)]
 struct Sums {
-    least: i64,
-    most: i64,
-    taken: Cell<u64>,
-    wrong: Cell<u64>,
-    worst: Cell<u64>,
+    taken: u64,
+    wrong: u64,
+    worst: u64,
 }
 
 impl Sums {
-    fn new(least: i64, most: i64) -> Sums {
-        Sums { least, most, taken: Cell::new(0), wrong: Cell::new(0), worst: Cell::new(0) }
-    }
-
-    fn record(&self, sum: i64) {
-        let error = (sum - sum.clamp(self.least, self.most)).unsigned_abs();
-        self.taken.set(self.taken.get() + 1);
-        self.wrong.set(self.wrong.get() + u64::from(error != 0));
-        self.worst.set(self.worst.get().max(error));
+    fn record(&mut self, sum: i64, possible: RangeInclusive<i64>) {
+        let error = (sum - sum.clamp(*possible.start(), *possible.end())).unsigned_abs();
+        self.taken += 1;
+        self.wrong += u64::from(error != 0);
+        self.worst = self.worst.max(error);
     }
 
     fn text(&self) -> String {
-        format!("{} of {}", grouped(self.wrong.get()), grouped(self.taken.get()))
+        format!("{} of {}", HumanCount(self.wrong), HumanCount(self.taken))
     }
 }
 
-fn run(length: Duration, screen: &Screen) -> Result<Vec<Row>> {
-    let (counter_ns, atomic_ns) = costs(length / 2, screen)?;
-    let (exact, sharded) = sums(length / 2, screen)?;
+fn run(length: Duration) -> Result<Vec<Row>> {
+    let (counter_ns, atomic_ns) = costs(length / 2)?;
+    let (exact, sharded) = sums(length / 2)?;
+    let (thiscpu, usual) = (exact.text(), sharded.text());
     Ok(vec![
-        Row {
-            what: "an add, while all threads add",
-            thiscpu: format!("{counter_ns:.1} ns"),
-            usual: format!("{atomic_ns:.1} ns"),
-            usual_is: "one atomic",
-        },
-        Row {
-            what: "wrong sums, while units move",
-            thiscpu: exact.text(),
-            usual: sharded.text(),
-            usual_is: "shards",
-        },
-        Row {
-            what: "the largest error of a sum",
-            thiscpu: grouped(exact.worst.get()),
-            usual: grouped(sharded.worst.get()),
-            usual_is: "shards",
-        },
+        Row::of_times("an add, while all threads add", "one atomic", counter_ns, atomic_ns),
+        Row { what: "wrong sums, while units move", usual_is: "shards", thiscpu, usual },
+        Row::of_counts("the largest error of a sum", "shards", exact.worst, sharded.worst),
     ])
 }
 
 /// Nanoseconds of an add to a counter and to one atomic, by turns; the better turn of each.
-fn costs(length: Duration, screen: &Screen) -> Result<(f64, f64)> {
+fn costs(length: Duration) -> Result<(f64, f64)> {
     const TURNS: u32 = 2;
     let (counter, atomic) = (Counter::new(), AtomicI64::new(0));
     let turn = length / TURNS / 2;
     let (mut made, mut counter_ns, mut atomic_ns) = (0, f64::MAX, f64::MAX);
     for _ in 0..TURNS {
-        let show = || format!("thiscpu: {}", grouped(counter.sum() as u64));
-        let (work, ()) = crew::run(|_| || counter.inc(), || screen.watch(turn, show));
+        let show = || format!("thiscpu: {}", HumanCount(counter.sum() as u64));
+        let (work, ()) = crew::run(|_| || counter.inc(), || watch(turn, show));
         made += work.operations;
         counter_ns = counter_ns.min(work.ns_each());
         // Relaxed: a counter orders nothing else.
         let add = || {
             atomic.fetch_add(1, Relaxed);
         };
-        let show = || format!("one atomic: {}", grouped(atomic.load(Relaxed) as u64));
-        let (work, ()) = crew::run(|_| add, || screen.watch(turn, show));
+        let show = || format!("one atomic: {}", HumanCount(atomic.load(Relaxed) as u64));
+        let (work, ()) = crew::run(|_| add, || watch(turn, show));
         atomic_ns = atomic_ns.min(work.ns_each());
     }
     let sum = counter.sum() as u64;
@@ -129,34 +93,34 @@ fn costs(length: Duration, screen: &Screen) -> Result<(f64, f64)> {
 }
 
 /// Takes sums of both counters, one after the other, while units move.
-fn sums(length: Duration, screen: &Screen) -> Result<(Sums, Sums)> {
+fn sums(length: Duration) -> Result<(Sums, Sums)> {
     let counter = Counter::new();
-    let exact = sums_of(length / 2, screen, &|_, n| counter.add(n), &|| counter.sum());
+    let exact = sums_of(length / 2, &|_, n| counter.add(n), &|| counter.sum());
     let mut turns = 0..TURNS_MAX;
     let naive = loop {
-        let sharded = Sharded::new();
-        let add = |shard: usize, n| sharded.add(shard, n);
-        let sums = sums_of(length / 2, screen, &add, &|| sharded.sum());
+        // The usual way: a shard for each hash of a key, added up one after the other.
+        let shards: [Shard; SHARDS] = std::array::from_fn(|_| Shard::default());
+        // Relaxed, as counters are: it orders nothing else.
+        let add = |shard: usize, n| {
+            shards[shard].0.fetch_add(n, Relaxed);
+        };
+        let sum = || shards.iter().map(|shard| shard.0.load(Relaxed)).sum();
+        let sums = sums_of(length / 2, &add, &sum);
         // Other programs may keep the threads from running at the same time.
-        if sums.wrong.get() > 0 || turns.next().is_none() {
+        if sums.wrong > 0 || turns.next().is_none() {
             break sums;
         }
     };
-    let wrong = exact.wrong.get();
+    let wrong = exact.wrong;
     ensure!(wrong == 0, "{wrong} exact sums were wrong; please report this");
     Ok((exact, naive))
 }
 
 /// Takes sums of one counter while units move between its shards, if it has any.
-fn sums_of(
-    length: Duration,
-    screen: &Screen,
-    add: &(dyn Fn(usize, i64) + Sync),
-    sum: &dyn Fn() -> i64,
-) -> Sums {
+fn sums_of(length: Duration, add: &(dyn Fn(usize, i64) + Sync), sum: &dyn Fn() -> i64) -> Sums {
     let units = (crew::threads() * UNITS_EACH) as i64;
     add(0, units);
-    let sums = Sums::new(units, units + crew::threads() as i64);
+    let mut sums = Sums::default();
     let prepare = |thread: usize| {
         // All units begin in shard 0.
         let (mut shards, mut next, mut random) = ([0; UNITS_EACH], 0, crew::random(thread));
@@ -170,10 +134,10 @@ fn sums_of(
     let look = || {
         let begun = Instant::now();
         while begun.elapsed() < TICK / 2 {
-            sums.record(sum());
+            sums.record(sum(), units..=units + crew::threads() as i64);
         }
         format!("wrong sums: {}", sums.text())
     };
-    crew::run(prepare, || screen.watch(length, look));
+    crew::run(prepare, || watch(length, look));
     sums
 }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use indicatif::HumanCount;
 use thiscpu::Ledger;
 
-use super::screen::Screen;
-use super::{Row, Scene, crew, grouped};
+use super::screen::watch;
+use super::{Row, Scene, crew};
 
 pub(super) const SCENE: Scene = Scene {
     title: "Ledgers: 100,000 tenants' accounts",
@@ -38,7 +39,7 @@ fn tenants(thread: usize) -> impl FnMut() -> usize {
     }
 }
 
-fn run(length: Duration, screen: &Screen) -> Result<Vec<Row>> {
+fn run(length: Duration) -> Result<Vec<Row>> {
     let ledger = Ledger::<1>::new();
     let accounts: Vec<_> = (0..TENANTS).map(|_| ledger.open()).collect();
     let prepare = |thread: usize| {
@@ -51,9 +52,9 @@ fn run(length: Duration, screen: &Screen) -> Result<Vec<Row>> {
             total += requests;
             largest = largest.max(requests);
         });
-        format!("{} charges, busiest {}", grouped(total as u64), grouped(largest as u64))
+        format!("{} charges, busiest {}", HumanCount(total as u64), HumanCount(largest as u64))
     };
-    let (work, ()) = crew::run(prepare, || screen.watch(length / 2, show));
+    let (work, ()) = crew::run(prepare, || watch(length / 2, show));
     let mut total = 0;
     ledger.for_each(|_, [requests]| total += requests);
     let made = work.operations;
@@ -69,19 +70,10 @@ fn run(length: Duration, screen: &Screen) -> Result<Vec<Row>> {
         }
     };
     let show = || "a map under a lock".to_owned();
-    let (locked, ()) = crew::run(prepare, || screen.watch(length / 2, show));
+    let (locked, ()) = crew::run(prepare, || watch(length / 2, show));
+    let (ours, theirs) = (work.ns_each(), locked.ns_each());
     Ok(vec![
-        Row {
-            what: "a charge, while all threads charge",
-            thiscpu: format!("{:.1} ns", work.ns_each()),
-            usual: format!("{:.1} ns", locked.ns_each()),
-            usual_is: "locked map",
-        },
-        Row {
-            what: "charges made, none lost",
-            thiscpu: grouped(made),
-            usual: grouped(locked.operations),
-            usual_is: "locked map",
-        },
+        Row::of_times("a charge, while all threads charge", "locked map", ours, theirs),
+        Row::of_counts("charges made, none lost", "locked map", made, locked.operations),
     ])
 }

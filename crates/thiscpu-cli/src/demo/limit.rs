@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use indicatif::HumanCount;
 use thiscpu::Budget;
 
-use super::screen::Screen;
-use super::{Row, Scene, crew, grouped};
+use super::screen::watch;
+use super::{Row, Scene, crew};
 
 pub(super) const SCENE: Scene = Scene {
     title: "Limits: never exceeded, never stuck",
@@ -21,47 +22,27 @@ const LIMIT: u64 = 1_000;
 /// What a thread takes at most. All threads together want more than there is.
 const TAKEN_MAX: u64 = 400;
 
-/// The usual way: look, then add.
+/// The units that are held, and the most that were.
+///
+/// Relaxed: they count, and order nothing else.
 #[derive(Default)]
-struct CheckThenAdd {
-    used: AtomicU64,
+struct Held {
+    now: AtomicU64,
     peak: AtomicU64,
 }
 
-impl CheckThenAdd {
-    fn try_acquire(&self, n: u64) -> bool {
-        // Relaxed: it counts, and orders nothing else.
-        if self.used.load(Relaxed) + n > LIMIT {
-            return false;
-        }
-        let used = self.used.fetch_add(n, Relaxed) + n;
-        self.peak.fetch_max(used, Relaxed);
-        true
-    }
-
-    fn release(&self, n: u64) {
-        self.used.fetch_sub(n, Relaxed);
-    }
-}
-
-/// Counts the units that are held, independently of the budget.
-struct Audit {
-    held: AtomicU64,
-    peak: AtomicU64,
-}
-
-impl Audit {
-    fn new() -> Audit {
-        Audit { held: AtomicU64::new(0), peak: AtomicU64::new(0) }
-    }
-
+impl Held {
     fn acquired(&self, n: u64) {
-        let held = self.held.fetch_add(n, Relaxed) + n;
+        let held = self.now.fetch_add(n, Relaxed) + n;
         self.peak.fetch_max(held, Relaxed);
     }
 
     fn releases(&self, n: u64) {
-        self.held.fetch_sub(n, Relaxed);
+        self.now.fetch_sub(n, Relaxed);
+    }
+
+    fn peak(&self) -> HumanCount {
+        HumanCount(self.peak.load(Relaxed))
     }
 }
 
@@ -71,8 +52,9 @@ fn sizes(thread: usize) -> impl FnMut() -> u64 {
     move || random() % TAKEN_MAX + 1
 }
 
-fn run(length: Duration, screen: &Screen) -> Result<Vec<Row>> {
-    let (budget, audit) = (Budget::new(LIMIT), Audit::new());
+fn run(length: Duration) -> Result<Vec<Row>> {
+    // The audit is independent of the budget.
+    let (budget, audit) = (Budget::new(LIMIT), Held::default());
     let prepare = |thread: usize| {
         let (budget, audit, mut size) = (&budget, &audit, sizes(thread));
         move || {
@@ -85,31 +67,33 @@ fn run(length: Duration, screen: &Screen) -> Result<Vec<Row>> {
             }
         }
     };
-    let show = || format!("thiscpu: {} held", grouped(audit.peak.load(Relaxed)));
-    crew::run(prepare, || screen.watch(length / 2, show));
+    let show = || format!("thiscpu: {} held", audit.peak());
+    crew::run(prepare, || watch(length / 2, show));
     let peak = audit.peak.load(Relaxed);
     ensure!(peak <= LIMIT, "a limit of {LIMIT} was exceeded: {peak}; please report this");
     // Every unit is free by now, but most of them are credit of some lane.
     let last = budget.try_acquire(LIMIT).is_ok();
     ensure!(last, "a limit of {LIMIT} refused its last unit wrongly; please report this");
 
-    let naive = CheckThenAdd::default();
+    // The usual way: look, then add.
+    let naive = Held::default();
     let prepare = |thread: usize| {
         let (naive, mut size) = (&naive, sizes(thread));
         move || {
             let n = size();
-            if naive.try_acquire(n) {
+            if naive.now.load(Relaxed) + n <= LIMIT {
+                naive.acquired(n);
                 std::hint::spin_loop();
-                naive.release(n);
+                naive.releases(n);
             }
         }
     };
-    let show = || format!("check, then add: {} held", grouped(naive.peak.load(Relaxed)));
-    crew::run(prepare, || screen.watch(length / 2, show));
+    let show = || format!("check, then add: {} held", naive.peak());
+    crew::run(prepare, || watch(length / 2, show));
     Ok(vec![Row {
         what: "most units held, of a limit of 1,000",
-        thiscpu: format!("{}, none stuck", grouped(peak)),
-        usual: grouped(naive.peak.load(Relaxed)),
         usual_is: "check, then add",
+        thiscpu: format!("{}, none stuck", audit.peak()),
+        usual: naive.peak().to_string(),
     }])
 }

@@ -13,9 +13,9 @@ mod screen;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use indicatif::HumanCount;
 
 use crate::output;
-use screen::Screen;
 
 /// Options of `thiscpu demo`.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,16 +44,32 @@ struct Scene {
     page: &'static str,
     /// The workload of `thiscpu-bench bench` that measures it.
     workload: &'static str,
-    run: fn(Duration, &Screen) -> Result<Vec<Row>>,
+    run: fn(Duration) -> Result<Vec<Row>>,
 }
 
 /// One comparison of a scene: a figure with thiscpu and with the usual way.
 struct Row {
     what: &'static str,
-    thiscpu: String,
-    usual: String,
     /// The name of the usual way.
     usual_is: &'static str,
+    thiscpu: String,
+    usual: String,
+}
+
+impl Row {
+    fn of_times(what: &'static str, usual_is: &'static str, thiscpu: f64, usual: f64) -> Self {
+        Self {
+            what,
+            usual_is,
+            thiscpu: format!("{thiscpu:.1} ns"),
+            usual: format!("{usual:.1} ns"),
+        }
+    }
+
+    fn of_counts(what: &'static str, usual_is: &'static str, thiscpu: u64, usual: u64) -> Self {
+        let [thiscpu, usual] = [thiscpu, usual].map(|count| HumanCount(count).to_string());
+        Self { what, usual_is, thiscpu, usual }
+    }
 }
 
 const SCENES: [Scene; 4] = [counter::SCENE, limit::SCENE, ledger::SCENE, objects::SCENE];
@@ -70,7 +86,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         if !output::print(&title)? {
             return Ok(());
         }
-        let rows = (scene.run)(length, &Screen::new())?;
+        let rows = (scene.run)(length)?;
         output::print(&text(scene, &rows))?;
     }
     output::print(
@@ -93,28 +109,4 @@ fn text(scene: &Scene, rows: &[Row]) -> String {
     text += &format!("  read {}\n", scene.page);
     text += &format!("  run thiscpu-bench bench {}\n", scene.workload);
     text
-}
-
-/// Returns a count with thousands separated, such as `12,345`.
-fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn grouped_separates_thousands() {
-        let texts = [0, 999, 1_000, 12_345, 1_234_567].map(grouped);
-        assert_eq!(texts, ["0", "999", "1,000", "12,345", "1,234,567"]);
-    }
 }

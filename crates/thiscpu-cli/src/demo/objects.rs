@@ -9,10 +9,11 @@ use std::sync::atomic::{
 use std::time::Duration;
 
 use anyhow::Result;
+use indicatif::HumanCount;
 use thiscpu::RawCache;
 
-use super::screen::Screen;
-use super::{Row, Scene, crew, grouped};
+use super::screen::watch;
+use super::{Row, Scene, crew};
 
 pub(super) const SCENE: Scene = Scene {
     title: "Objects: freed by other threads",
@@ -106,7 +107,7 @@ impl<H: Heap> Drop for Exchange<'_, H> {
 }
 
 /// Returns nanoseconds per object, and how many objects another thread freed.
-fn measure(heap: &impl Heap, name: &str, length: Duration, screen: &Screen) -> (f64, u64) {
+fn measure(heap: &impl Heap, name: &str, length: Duration) -> (f64, u64) {
     let exchange = Exchange::new(heap);
     let prepare = |thread: usize| {
         let exchange = &exchange;
@@ -119,27 +120,18 @@ fn measure(heap: &impl Heap, name: &str, length: Duration, screen: &Screen) -> (
     };
     // Relaxed: it is shown only.
     let freed = || exchange.remote.load(Relaxed);
-    let show = || format!("{name}: {} freed", grouped(freed()));
-    let (work, ()) = crew::run(prepare, || screen.watch(length, show));
+    let show = || format!("{name}: {} freed", HumanCount(freed()));
+    let (work, ()) = crew::run(prepare, || watch(length, show));
     (work.ns_each(), freed())
 }
 
-fn run(length: Duration, screen: &Screen) -> Result<Vec<Row>> {
+fn run(length: Duration) -> Result<Vec<Row>> {
     let cache = RawCache::new(LAYOUT);
-    let (ours, remote) = measure(&cache, "thiscpu", length / 2, screen);
-    let (theirs, remote_of_theirs) = measure(&System, "C library", length / 2, screen);
+    let (ours, remote) = measure(&cache, "thiscpu", length / 2);
+    let (theirs, remote_of_theirs) = measure(&System, "C library", length / 2);
+    let freed = "objects that another thread freed";
     Ok(vec![
-        Row {
-            what: "256 bytes, allocated and freed",
-            thiscpu: format!("{ours:.1} ns"),
-            usual: format!("{theirs:.1} ns"),
-            usual_is: "C library",
-        },
-        Row {
-            what: "objects that another thread freed",
-            thiscpu: grouped(remote),
-            usual: grouped(remote_of_theirs),
-            usual_is: "C library",
-        },
+        Row::of_times("256 bytes, allocated and freed", "C library", ours, theirs),
+        Row::of_counts(freed, "C library", remote, remote_of_theirs),
     ])
 }
