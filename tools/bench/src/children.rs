@@ -5,9 +5,11 @@
 //! exits. A child that fails, or does not answer in time, fails the run with the reason.
 
 use std::{
-    io::{self, Read as _},
-    os::{fd::AsRawFd as _, unix::process::ExitStatusExt as _},
-    process::{Child, ChildStdout, Command, Stdio},
+    io::Read as _,
+    os::unix::process::ExitStatusExt as _,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -35,12 +37,25 @@ fn answer_of<Answer: DeserializeOwned>(
     command: &mut Command,
     patience: Duration,
 ) -> Result<Answer> {
+    // A request to end is seen this late. To look more often would take CPU time from the child.
+    const LOOK: Duration = Duration::from_millis(100);
     let deadline = Instant::now() + patience;
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child = KilledOnDrop(spawned.context("cannot be started")?);
-    let stdout = child.0.stdout.take().context("has no standard output")?;
-    let Some(text) = read_until(stdout, deadline).context("cannot be read from")? else {
-        bail!("has not answered after {patience:?}, and was killed");
+    let mut stdout = child.0.stdout.take().context("has no standard output")?;
+    let (sender, answer) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        sender.send(stdout.read_to_end(&mut text).map(|_| text))
+    });
+    let text = loop {
+        slice::check_stop()?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        match answer.recv_timeout(left.min(LOOK)) {
+            Ok(text) => break text.context("cannot be read from")?,
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
+            Err(_) => bail!("has not answered after {patience:?}, and was killed"),
+        }
     };
     // Its output is closed: it has ended, or is about to.
     let status = child.0.wait().context("cannot be waited for")?;
@@ -53,42 +68,6 @@ fn answer_of<Answer: DeserializeOwned>(
     let line = String::from_utf8_lossy(&text);
     ensure!(!line.trim().is_empty(), "ended without an answer");
     serde_json::from_str(&line).with_context(|| format!("answered {:?}", line.trim()))
-}
-
-/// Reads until `stdout` is closed; returns `None` if that does not happen by the deadline.
-///
-/// It sleeps until output comes: a parent that polled would take CPU time from its child.
-fn read_until(mut stdout: ChildStdout, deadline: Instant) -> Result<Option<Vec<u8>>> {
-    let mut text = Vec::new();
-    let mut chunk = [0; 4096];
-    while wait_readable(&stdout, deadline)? {
-        match stdout.read(&mut chunk)? {
-            0 => return Ok(Some(text)),
-            count => text.extend_from_slice(&chunk[..count]),
-        }
-    }
-    Ok(None)
-}
-
-/// Waits for output or its end, and returns whether one came before the deadline.
-fn wait_readable(stdout: &ChildStdout, deadline: Instant) -> Result<bool> {
-    loop {
-        slice::check_stop()?;
-        // Rounded up, so that the last wait is not split into many of zero length.
-        let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis() + 1;
-        let timeout_ms = i32::try_from(left_ms).unwrap_or(i32::MAX);
-        let mut wanted = libc::pollfd { fd: stdout.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: the pointer is to one entry, a local, and the count passed is 1.
-        match unsafe { libc::poll(&mut wanted, 1, timeout_ms) } {
-            1 => return Ok(true),
-            0 if Instant::now() >= deadline => return Ok(false),
-            0 => {}
-            _ => {
-                let error = io::Error::last_os_error();
-                ensure!(error.kind() == io::ErrorKind::Interrupted, error);
-            }
-        }
-    }
 }
 
 /// A child that does not outlive the caller that waits for it, and is never left as a zombie.

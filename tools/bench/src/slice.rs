@@ -5,7 +5,7 @@ use std::{
     sync::{
         RwLock,
         atomic::{AtomicBool, Ordering::Relaxed},
-        mpsc,
+        mpsc::{self, SyncSender},
     },
     thread::{self, Scope, ScopedJoinHandle},
     time::{Duration, Instant},
@@ -104,9 +104,9 @@ fn spawn<'scope, Work>(
     work: &'scope Work,
 ) -> (Result<Vec<Worker<'scope>>>, bool)
 where
-    Work: Fn(usize, mpsc::Sender<()>) -> Result<Done> + Sync,
+    Work: Fn(usize, SyncSender<()>) -> Result<Done> + Sync,
 {
-    let (is_ready, ready) = mpsc::channel();
+    let (is_ready, ready) = mpsc::sync_channel(threads);
     let spawned = (0..threads)
         .map(|index| {
             let is_ready = is_ready.clone();
@@ -155,7 +155,7 @@ impl Signals {
         step: u32,
         least: u64,
         mut op: impl FnMut() -> Result<()>,
-        is_ready: mpsc::Sender<()>,
+        is_ready: SyncSender<()>,
     ) -> Result<Done> {
         repeat(step, &mut op)?;
         // Sending cannot fail, since the receiver outlives every sender. The sender is dropped now:

@@ -14,10 +14,10 @@ pub fn alarm_s() -> u32 {
 ///
 /// The child must end with [`exit_with`].
 ///
-/// # Panics
+/// # Errors
 ///
 /// If the fork fails.
-pub fn fork() -> i32 {
+pub fn try_fork() -> io::Result<i32> {
     // Read before the fork, because another thread may hold the environment's lock.
     let seconds = alarm_s();
     // SAFETY: the child has a copy of the calling thread only. It uses the C library's allocator
@@ -26,11 +26,20 @@ pub fn fork() -> i32 {
         0 => {
             // SAFETY: `alarm` has no preconditions.
             unsafe { libc::alarm(seconds) };
-            0
+            Ok(0)
         }
-        -1 => panic!("fork: {}", io::Error::last_os_error()),
-        child => child,
+        -1 => Err(io::Error::last_os_error()),
+        child => Ok(child),
     }
+}
+
+/// Forks as [`try_fork`] does.
+///
+/// # Panics
+///
+/// If the fork fails.
+pub fn fork() -> i32 {
+    try_fork().unwrap_or_else(|why| panic!("fork: {why}"))
 }
 
 /// Exits with the result of `body`, or with 101 if it panics.

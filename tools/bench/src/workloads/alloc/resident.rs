@@ -1,7 +1,7 @@
 //! `resident-64`: the memory of many threads that have allocated once and then do nothing.
 
 use std::{
-    sync::{Condvar, Mutex, PoisonError, RwLock},
+    sync::{RwLock, mpsc},
     thread,
 };
 
@@ -37,9 +37,10 @@ const fn sizes() -> [usize; 31] {
 /// would be counted as the contender's.
 pub(super) fn resident_bytes<A: Allocator>(cpus: &Cpus, sizes: &[usize]) -> Result<f64> {
     let allocator = &A::new(16);
-    let (settled, gate) = (&Settled::default(), &RwLock::new(()));
-    let live = move |index| {
-        let settles = SettlesOnDrop(settled);
+    // The channel has room for all threads, so that none allocates to send. One that fails drops
+    // its sender without a message, so that the main thread never hangs.
+    let (gate, (has_settled, settled)) = (&RwLock::new(()), mpsc::sync_channel(THREADS));
+    let live = move |index, has_settled: mpsc::SyncSender<()>| {
         cpus.pin(index)?;
         allocator.enter();
         let mut objects = [std::ptr::null_mut(); SIZES.len()];
@@ -47,7 +48,8 @@ pub(super) fn resident_bytes<A: Allocator>(cpus: &Cpus, sizes: &[usize]) -> Resu
         for (place, &size) in objects.iter_mut().zip(sizes) {
             *place = alloc_and_touch(allocator, size);
         }
-        drop(settles);
+        has_settled.send(())?;
+        drop(has_settled);
         drop(gate.read());
         for (&object, &size) in objects.iter().zip(sizes) {
             // SAFETY: `allocator` returned each object above for that size; this thread alone has
@@ -60,44 +62,21 @@ pub(super) fn resident_bytes<A: Allocator>(cpus: &Cpus, sizes: &[usize]) -> Resu
         let closed_gate = gate.write();
         let spawned: Result<Vec<_>> = (0..THREADS)
             .map(|index| {
+                let has_settled = has_settled.clone();
                 thread::Builder::new()
                     .stack_size(STACK_BYTES)
-                    .spawn_scoped(scope, move || live(index))
+                    .spawn_scoped(scope, move || live(index, has_settled))
                     .with_context(|| format!("cannot start thread {} of {THREADS}", index + 1))
             })
             .collect();
         let threads = spawned?;
-        settled.wait_for(THREADS);
+        drop(has_settled);
+        settled.iter().take(THREADS).for_each(drop);
         let bytes = rss::bytes();
         drop(closed_gate);
         threads.into_iter().try_for_each(cpus::join)?;
         Ok(bytes? as f64)
     })
-}
-
-/// Counts the threads that have allocated their objects or have failed.
-#[derive(Default)]
-struct Settled {
-    count: Mutex<usize>,
-    one_more: Condvar,
-}
-
-impl Settled {
-    fn wait_for(&self, threads: usize) {
-        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        let enough = self.one_more.wait_while(count, |count| *count < threads);
-        drop(enough.unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-/// Counts its thread when dropped, also after a failure, so that the main thread never hangs.
-struct SettlesOnDrop<'a>(&'a Settled);
-
-impl Drop for SettlesOnDrop<'_> {
-    fn drop(&mut self) {
-        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.one_more.notify_one();
-    }
 }
 
 #[cfg(test)]

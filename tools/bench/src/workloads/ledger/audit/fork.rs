@@ -3,14 +3,11 @@
 //! A child has one thread, and the ledger as other threads left it, in the middle of their calls.
 //! It takes only the ledger's locks and the allocator's, which glibc resets in a child.
 
-use std::{
-    io,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
+use thiscpu_test_support::child;
 
 use super::{
     shared::{PASSED, Shared, TENANT_SLOTS, TRANSFERRED},
@@ -19,13 +16,6 @@ use super::{
 
 /// The number of tenants that a child checks.
 const TENANTS: usize = 64;
-/// The time after which a signal ends a child that hangs.
-const ALARM_S: u32 = 60;
-
-/// The exit statuses of children.
-const SOUND: i32 = 0;
-const WRONG: i32 = 1;
-const PANICKED: i32 = 2;
 
 pub(super) struct Forks {
     random: Rng,
@@ -45,34 +35,17 @@ impl Forks {
         // forever.
         let tenants: Vec<_> =
             (0..TENANTS).map(|_| shared.tenant(self.random.usize(..TENANT_SLOTS))).collect();
-        // SAFETY: the child uses only the ledger and the allocator, both of which support forks of
-        // processes with threads, and ends with `_exit`.
-        let child = match unsafe { libc::fork() } {
-            0 => run_child(shared, &tenants),
-            -1 => return Err(io::Error::last_os_error()).context("cannot fork"),
-            child => child,
-        };
+        let child = child::try_fork().context("cannot fork")?;
+        if child == 0 {
+            // SAFETY: the call accesses no memory. The default action ends a child that hangs.
+            unsafe { libc::signal(libc::SIGALRM, libc::SIG_DFL) };
+            child::exit_with(|| i32::from(!check_in_child(shared, &tenants)));
+        }
         self.children += 1;
-        self.wrong += u64::from(wait(child)? != SOUND);
+        self.wrong += u64::from(child::wait(child) != 0);
         tenants.into_iter().for_each(|tenant| shared.release(tenant));
         Ok(())
     }
-}
-
-/// Runs a child: checks its copy of the ledger and ends the process.
-fn run_child(shared: &Shared, tenants: &[Arc<Tenant>]) -> ! {
-    // SAFETY: neither call accesses this process's memory. The default action ends the process.
-    unsafe {
-        libc::signal(libc::SIGALRM, libc::SIG_DFL);
-        libc::alarm(ALARM_S);
-    }
-    let status = match catch_unwind(AssertUnwindSafe(|| check_in_child(shared, tenants))) {
-        Ok(true) => SOUND,
-        Ok(false) => WRONG,
-        Err(_) => PANICKED,
-    };
-    // SAFETY: _exit has no preconditions. It skips the exit handlers that the parent registered.
-    unsafe { libc::_exit(status) }
 }
 
 /// Checks the ledger in a child, uses it alone, and returns whether all values were right.
@@ -98,18 +71,4 @@ fn check_in_child(shared: &Shared, tenants: &[Arc<Tenant>]) -> bool {
     new.charge(0, 1, 300);
     drop(new.close(&errors));
     !errors.any()
-}
-
-/// Waits for a child and returns its status. A child that a signal ended counts as panicked.
-fn wait(child: i32) -> Result<i32> {
-    let mut status = 0;
-    loop {
-        // SAFETY: the pointer is to a local.
-        match unsafe { libc::waitpid(child, &mut status, 0) } {
-            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-            -1 => return Err(io::Error::last_os_error()).context("cannot wait for a child"),
-            _ if libc::WIFEXITED(status) => return Ok(libc::WEXITSTATUS(status)),
-            _ => return Ok(PANICKED),
-        }
-    }
 }
