@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use indexmap::IndexMap;
 use thiscpu_test_support::tool::stop;
 
 use crate::{
@@ -37,17 +38,10 @@ pub(crate) struct Outcome {
     pub(crate) contenders: Vec<Name>,
     /// Whether all rounds were measured.
     pub(crate) is_complete: bool,
-    pub(crate) series: Vec<Series>,
+    /// Each contender's values of each metric, one for each round.
+    pub(crate) series: IndexMap<(Name, &'static Metric), Vec<f64>>,
     /// The sums of all rounds, of each contender whose sums were checked.
-    pub(crate) deviations: Vec<(Name, Deviations)>,
-}
-
-/// One contender's values of one metric, one for each round.
-#[derive(Debug)]
-pub(crate) struct Series {
-    pub(crate) contender: Name,
-    pub(crate) metric: &'static Metric,
-    pub(crate) values: Vec<f64>,
+    pub(crate) deviations: IndexMap<Name, Deviations>,
 }
 
 impl Case {
@@ -72,8 +66,8 @@ impl Case {
             threads: self.threads,
             contenders: self.contenders.clone(),
             is_complete: true,
-            series: Vec::new(),
-            deviations: Vec::new(),
+            series: IndexMap::new(),
+            deviations: IndexMap::new(),
         };
         let (title, began) = (title(self.kind, self.threads), Instant::now());
         for round in 0..self.rounds {
@@ -101,41 +95,22 @@ impl Case {
                 outcome.is_complete &= !stop::is_requested();
                 let readings = unless_interrupted(readings);
                 let readings = readings.with_context(|| format!("{title}: {name} failed"))?;
-                readings.into_iter().for_each(|reading| outcome.add(name, reading));
+                for reading in readings {
+                    match reading {
+                        Reading::Value(metric, value) => {
+                            outcome.series.entry((name, metric)).or_default().push(value);
+                        }
+                        Reading::Deviations(more) => {
+                            outcome.deviations.entry(name).or_default().merge(&more);
+                        }
+                    }
+                }
                 if !outcome.is_complete {
                     return Ok(outcome);
                 }
             }
         }
         Ok(outcome)
-    }
-}
-
-impl Outcome {
-    /// Returns one contender's values of one metric, if there are any.
-    pub(crate) fn values(&self, contender: Name, metric: &Metric) -> Option<&[f64]> {
-        self.series
-            .iter()
-            .find(|series| series.contender == contender && series.metric == metric)
-            .map(|series| series.values.as_slice())
-    }
-
-    fn add(&mut self, contender: Name, reading: Reading) {
-        match reading {
-            Reading::Value(metric, value) => {
-                let is_it = |it: &&mut Series| it.contender == contender && it.metric == metric;
-                match self.series.iter_mut().find(is_it) {
-                    Some(series) => series.values.push(value),
-                    None => self.series.push(Series { contender, metric, values: vec![value] }),
-                }
-            }
-            Reading::Deviations(deviations) => {
-                match self.deviations.iter_mut().find(|(name, _)| *name == contender) {
-                    Some((_, known)) => known.merge(&deviations),
-                    None => self.deviations.push((contender, *deviations)),
-                }
-            }
-        }
     }
 }
 

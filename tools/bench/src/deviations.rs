@@ -1,66 +1,65 @@
 //! The distances of sums from a possible value, in memory that does not grow with their number.
 
+use serde::{Deserialize, Serialize};
+
 /// The classes of one sign, which double: 1, 2 and 3, 4 to 7, up to the largest `i64`.
 const CLASSES: usize = 63;
 
 /// How many sums were right, and how many were too small or too large by how much.
 ///
 /// Distances are counted in classes, each twice as wide as the last. So the size is fixed, and
-/// small distances, the usual ones, are exact.
+/// small distances, the usual ones, are exact. The right sums are in the middle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Deviations {
-    right: u64,
-    /// Class `n` has the distances from `2^n` to `2^(n + 1) - 1`.
-    below: [u64; CLASSES],
-    above: [u64; CLASSES],
-}
+pub(crate) struct Deviations([u64; 2 * CLASSES + 1]);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Class {
-    /// The least distance; negative where the sums were too small.
+    /// The least distance from a possible value; negative where the sums were too small.
     pub(crate) from: i64,
     pub(crate) to: i64,
     pub(crate) sums: u64,
 }
 
-impl Deviations {
-    pub(crate) const fn new() -> Self {
-        Self { right: 0, below: [0; CLASSES], above: [0; CLASSES] }
+impl Default for Deviations {
+    fn default() -> Self {
+        Self([0; 2 * CLASSES + 1])
     }
+}
 
+impl Deviations {
     /// Counts a sum that is `distance` above the nearest possible value.
     #[inline]
     pub(crate) fn record(&mut self, distance: i64) {
-        let Some(power) = distance.unsigned_abs().checked_ilog2() else {
-            self.right += 1;
-            return;
-        };
-        let side = if distance < 0 { &mut self.below } else { &mut self.above };
         // The smallest i64 is beyond the last class by one.
-        side[(power as usize).min(CLASSES - 1)] += 1;
+        let index = class_of(distance).max(-(CLASSES as i32));
+        self.0[(index + CLASSES as i32) as usize] += 1;
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        self.right += other.right;
-        let own = self.below.iter_mut().chain(&mut self.above);
-        own.zip(other.below.iter().chain(&other.above)).for_each(|(own, other)| *own += other);
+        self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own += other);
     }
 
     /// Returns the classes that have sums, in ascending order of their distances.
     pub(crate) fn classes(&self) -> impl Iterator<Item = Class> + '_ {
-        let ends = |power: usize| (1_i64 << power, ((1_u64 << (power + 1)) - 1) as i64);
-        let below = self.below.iter().enumerate().rev().map(move |(power, &sums)| {
-            let (near, far) = ends(power);
-            let from = if power == CLASSES - 1 { i64::MIN } else { -far };
-            Class { from, to: -near, sums }
-        });
-        let right = Class { from: 0, to: 0, sums: self.right };
-        let above = self.above.iter().enumerate().map(move |(power, &sums)| {
-            let (from, to) = ends(power);
+        let class = |(index, sums): (i32, u64)| {
+            let end = 1_u64 << index.unsigned_abs();
+            let (near, far) = ((end / 2) as i64, (end - 1) as i64);
+            let (from, to) = match index {
+                0.. => (near, far),
+                _ if index == -(CLASSES as i32) => (i64::MIN, -near),
+                _ => (-far, -near),
+            };
             Class { from, to, sums }
-        });
-        below.chain([right]).chain(above).filter(|class| class.sums != 0)
+        };
+        (-(CLASSES as i32)..).zip(self.0).filter(|(_, sums)| *sums != 0).map(class)
     }
+}
+
+/// Returns a distance's class from the middle. Distances 1, 2 and 4 are in classes 1, 2 and 3.
+#[inline]
+pub(crate) fn class_of(distance: i64) -> i32 {
+    let class = i64::BITS - distance.unsigned_abs().leading_zeros();
+    class as i32 * distance.signum() as i32
 }
 
 #[cfg(test)]
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     fn classes(distances: &[i64]) -> Vec<(i64, i64, u64)> {
-        let mut deviations = Deviations::new();
+        let mut deviations = Deviations::default();
         distances.iter().for_each(|&distance| deviations.record(distance));
         deviations.classes().map(|class| (class.from, class.to, class.sums)).collect()
     }
@@ -85,10 +84,17 @@ mod tests {
 
     #[test]
     fn merged_counts_are_added_up() {
-        let mut deviations = Deviations::new();
+        let mut deviations = Deviations::default();
         [0, 5, -9].into_iter().for_each(|distance| deviations.record(distance));
         deviations.merge(&deviations.clone());
         assert!(deviations.classes().all(|class| class.sums == 2));
         assert_eq!(deviations.classes().count(), 3);
+    }
+
+    #[test]
+    fn classes_are_on_both_sides_of_0() {
+        let classes = [0, 1, 2, 4, 8, -1, -3, -7].map(class_of);
+        assert_eq!(classes, [0, 1, 2, 3, 4, -1, -2, -3]);
+        assert_eq!((class_of(i64::MAX), class_of(i64::MIN)), (63, -64));
     }
 }

@@ -27,7 +27,7 @@ macro_rules! kinds {
     ($($Kind:ident: $workload:ident $name:literal, $threads:expr, $contenders:expr,
         $what:literal;)*) => {
         /// The kind of a case. A workload has one of these or several.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum Kind {
             $(#[doc = $what] $Kind,)*
             Alloc(AllocCase),

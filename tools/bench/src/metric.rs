@@ -2,7 +2,7 @@
 
 use crate::{deviations::Deviations, stats::Spread};
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Metric {
     /// Its name in results.
     pub(crate) name: &'static str,
@@ -15,7 +15,7 @@ pub(crate) struct Metric {
 }
 
 /// The way in which the values of several rounds become one figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum OverRounds {
     Spread,
     Total,

@@ -12,7 +12,7 @@ macro_rules! named_enum {
         }
     ) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
         pub(crate) enum $Enum {
             $(#[doc = $what] #[serde(rename = $name)] $Variant,)*
             $(#[doc = $hidden_what] #[serde(rename = $hidden_name)] $Hidden,)?

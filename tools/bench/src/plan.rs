@@ -1,6 +1,8 @@
 //! From options to the cases that will run, or to the reason why nothing will.
 
-use std::time::Duration;
+use std::{hash::Hash, time::Duration};
+
+use indexmap::IndexSet;
 
 use crate::{
     args::Options, case::Case, contenders::Name, kind::Kind, progress::Progress,
@@ -133,14 +135,8 @@ fn of_cases(kinds: Vec<Kind>, requested: &[String]) -> Result<Vec<Kind>, String>
 }
 
 /// Returns each item once, at its first position.
-fn without_repeats<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
-    let mut once = Vec::with_capacity(items.len());
-    for item in items {
-        if !once.contains(item) {
-            once.push(*item);
-        }
-    }
-    once
+fn without_repeats<T: Copy + Eq + Hash>(items: &[T]) -> Vec<T> {
+    items.iter().copied().collect::<IndexSet<T>>().into_iter().collect()
 }
 
 #[cfg(test)]

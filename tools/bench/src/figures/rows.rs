@@ -3,16 +3,10 @@
 use std::io::{self, BufRead as _, BufReader, Read as _};
 
 use anyhow::{Context as _, Result, ensure};
-use serde::{
-    Deserialize, Serialize,
-    de::{
-        DeserializeOwned, IntoDeserializer as _,
-        value::{self, StrDeserializer},
-    },
-};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    case::{Outcome, Series},
+    case::Outcome,
     contenders::Name,
     kind::Kind,
     metric::{CACHE_RATIO, HARDENED_RATIO, MALLOC_RATIO, Metric, RATIO_TO_NONE, THISCPU_RATIO},
@@ -109,9 +103,12 @@ pub(crate) fn rows(outcome: &Outcome) -> Vec<Row> {
     let mut rows = Vec::new();
     let case = (outcome.kind, outcome.threads);
     for &contender in &outcome.contenders {
-        let own = outcome.series.iter().filter(|series| series.contender == contender);
-        let row = |series: &Series| Row::new(case, contender, series.metric, series.values.clone());
-        rows.extend(own.filter_map(row));
+        let own = outcome.series.iter().filter(|((name, _), _)| *name == contender);
+        rows.extend(
+            own.filter_map(|((_, metric), values)| {
+                Row::new(case, contender, metric, values.clone())
+            }),
+        );
         if contender == Name::Nothing {
             continue;
         }
@@ -130,7 +127,7 @@ pub(crate) fn rows(outcome: &Outcome) -> Vec<Row> {
 
 /// Returns the ratio of two contenders in each round, by the metric that compares them.
 fn ratios_of(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Vec<f64>> {
-    let values = |name| outcome.values(name, outcome.kind.compared());
+    let values = |name| outcome.series.get(&(name, outcome.kind.compared()));
     let ratios = || Some(stats::paired_ratios(values(numerator)?, values(denominator)?));
     (numerator != denominator).then(ratios)?
 }
@@ -193,33 +190,29 @@ pub(crate) fn read_csv(file: impl io::Read) -> Result<(Vec<Row>, usize)> {
 
 /// Returns whether a name in a file, which may be hidden on the command line, is one of `T`.
 fn is_known<T: DeserializeOwned>(name: &str) -> bool {
-    let name: StrDeserializer<'_, value::Error> = name.into_deserializer();
-    T::deserialize(name).is_ok()
+    serde_json::from_value::<T>(name.into()).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use indexmap::IndexMap;
+
     use super::*;
     use crate::metric::{TIME_PER_OP, WRONG_SUMS};
 
     fn outcome() -> Outcome {
-        let series = |contender, metric, values: &[f64]| Series {
-            contender,
-            metric,
-            values: values.to_vec(),
-        };
         Outcome {
             kind: Kind::Syscalls,
             threads: 2,
             contenders: vec![Name::Nothing, Name::Atomic, Name::ThisCpu],
             is_complete: true,
-            series: vec![
-                series(Name::Nothing, &TIME_PER_OP, &[10.0, 20.0, 40.0]),
-                series(Name::Atomic, &TIME_PER_OP, &[40.0, 80.0, 160.0]),
-                series(Name::ThisCpu, &TIME_PER_OP, &[20.0, 40.0, 80.0]),
-                series(Name::ThisCpu, &WRONG_SUMS, &[1.0, 0.0, 2.0]),
-            ],
-            deviations: Vec::new(),
+            series: IndexMap::from([
+                ((Name::Nothing, &TIME_PER_OP), vec![10.0, 20.0, 40.0]),
+                ((Name::Atomic, &TIME_PER_OP), vec![40.0, 80.0, 160.0]),
+                ((Name::ThisCpu, &TIME_PER_OP), vec![20.0, 40.0, 80.0]),
+                ((Name::ThisCpu, &WRONG_SUMS), vec![1.0, 0.0, 2.0]),
+            ]),
+            deviations: IndexMap::new(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Figures across cases: how often thiscpu is fastest, and its allocators beside all others.
 
+use indexmap::IndexMap;
+
 use super::{
     Grid, Row,
     table::{span, with_unit},
@@ -23,13 +25,11 @@ enum By {
 }
 
 /// Returns the cases that `rows` are of, each with its number of threads and its rows.
-fn cases(rows: &[Row]) -> Vec<(Kind, usize, Vec<&Row>)> {
-    let mut cases: Vec<(Kind, usize, Vec<&Row>)> = Vec::new();
+fn cases(rows: &[Row]) -> IndexMap<(Kind, usize), Vec<&Row>> {
+    let mut cases = IndexMap::<_, Vec<_>>::new();
     for row in rows {
-        let Some(kind) = row.kind() else { continue };
-        match cases.iter_mut().find(|case| (case.0, case.1) == (kind, row.threads)) {
-            Some((_, _, own)) => own.push(row),
-            None => cases.push((kind, row.threads, vec![row])),
+        if let Some(kind) = row.kind() {
+            cases.entry((kind, row.threads)).or_default().push(row);
         }
     }
     cases
@@ -40,7 +40,7 @@ fn cases(rows: &[Row]) -> Vec<(Kind, usize, Vec<&Row>)> {
 /// The lower bound and the baseline do not count: both do less than is asked of a contender.
 pub(crate) fn headline(rows: &[Row]) -> Option<String> {
     let (mut compared, mut won) = (0, 0);
-    for (kind, _, rows) in cases(rows) {
+    for ((kind, _), rows) in cases(rows) {
         let best = |is_ours: bool| {
             let counts = |row: &&&Row| {
                 row.metric == kind.compared().name
@@ -62,7 +62,7 @@ pub(crate) fn headline(rows: &[Row]) -> Option<String> {
 /// Makes two tables, of medians and of least values, with a row for each case of `alloc`.
 pub(crate) fn summary(rows: &[Row]) -> Vec<Grid> {
     let mut cases = cases(rows);
-    cases.retain(|case| matches!(case.0, Kind::Alloc(_)));
+    cases.retain(|(kind, _), _| matches!(kind, Kind::Alloc(_)));
     if cases.is_empty() {
         return Vec::new();
     }
@@ -77,7 +77,7 @@ pub(crate) fn summary(rows: &[Row]) -> Vec<Grid> {
     vec![grid(by_median, &cases, By::Median), grid(by_least.to_owned(), &cases, By::Least)]
 }
 
-fn grid(title: String, cases: &[(Kind, usize, Vec<&Row>)], by: By) -> Grid {
+fn grid(title: String, cases: &IndexMap<(Kind, usize), Vec<&Row>>, by: By) -> Grid {
     let header = [
         "case",
         "fastest other",
@@ -87,7 +87,7 @@ fn grid(title: String, cases: &[(Kind, usize, Vec<&Row>)], by: By) -> Grid {
         "cache / slub-lock",
         "hardened / malloc",
     ];
-    let row = |(kind, threads, rows): &(Kind, usize, Vec<&Row>)| {
+    let row = |((kind, threads), rows): (&(Kind, usize), &Vec<&Row>)| {
         let metric = kind.compared();
         let own = |name| rows.iter().find(|it| it.contender == name && it.metric == metric.name);
         let value = |name| Some(if by == By::Median { own(name)?.median } else { own(name)?.min });
@@ -111,8 +111,8 @@ fn grid(title: String, cases: &[(Kind, usize, Vec<&Row>)], by: By) -> Grid {
         let title = case::title(*kind, *threads);
         [
             title.trim_start_matches("alloc ").to_owned(),
-            fastest.map_or_else(String::new, |(other, _)| other.to_string()),
-            fastest.map_or_else(String::new, |(_, value)| with_unit(value, metric.unit)),
+            fastest.map(|(other, _)| other.to_string()).unwrap_or_default(),
+            fastest.map(|(_, value)| with_unit(value, metric.unit)).unwrap_or_default(),
             to_other(Name::ThisCpuCache).unwrap_or_default(),
             to_other(Name::ThisCpuMalloc).unwrap_or_default(),
             ratio(Name::ThisCpuCache, Name::SlubLock).unwrap_or_default(),

@@ -3,6 +3,7 @@
 use std::{fmt, iter};
 
 use comfy_table::{CellAlignment, Table, presets};
+use indexmap::IndexSet;
 
 use super::Row;
 use crate::{
@@ -64,15 +65,8 @@ pub(crate) fn heading(plan: &Plan, tier: &str) -> String {
 
 /// Makes the table of a case: a row for each contender, a column for each metric.
 pub(crate) fn table(title: String, rows: &[Row]) -> Grid {
-    let (mut metrics, mut contenders): (Vec<&str>, Vec<Name>) = Default::default();
-    for row in rows {
-        if !metrics.contains(&&*row.metric) {
-            metrics.push(&row.metric);
-        }
-        if !contenders.contains(&row.contender) {
-            contenders.push(row.contender);
-        }
-    }
+    let metrics: IndexSet<&str> = rows.iter().map(|row| row.metric.as_str()).collect();
+    let contenders: IndexSet<Name> = rows.iter().map(|row| row.contender).collect();
     let titles = metrics.iter().map(|&name| Metric::find(name).map_or(name, |it| it.title));
     let header = iter::once("contender").chain(titles);
     let cells_of = |contender: &Name| {

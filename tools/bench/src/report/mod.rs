@@ -25,6 +25,7 @@ use self::{plot::Picture, run::Run};
 use crate::{
     case::Outcome,
     contenders::Name,
+    deviations::Class,
     figures::{Row, to_csv},
     plan::Plan,
     workloads::Workload,
@@ -54,10 +55,8 @@ struct Deviation {
     case: String,
     contender: Name,
     threads: usize,
-    /// The least distance from a possible value; negative where the sum was too small.
-    from: i64,
-    to: i64,
-    sums: u64,
+    #[serde(flatten)]
+    class: Class,
 }
 
 impl Report {
@@ -84,9 +83,7 @@ impl Report {
                 case: outcome.kind.case_name().to_owned(),
                 contender: *contender,
                 threads: outcome.threads,
-                from: class.from,
-                to: class.to,
-                sums: class.sums,
+                class,
             }));
         }
     }

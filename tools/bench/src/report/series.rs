@@ -1,7 +1,11 @@
 //! The figures that plots show: by case, contender and number of threads.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use indexmap::{IndexMap, IndexSet};
+
 use super::Deviation;
-use crate::{contenders::Name, figures::Row, kind::Kind, metric::Metric};
+use crate::{contenders::Name, deviations::Class, figures::Row, kind::Kind, metric::Metric};
 
 /// A case with all numbers of threads that it was measured with.
 #[derive(Debug)]
@@ -21,14 +25,9 @@ pub(super) struct Drawn<'a> {
     /// The numbers of threads, in ascending order.
     pub(super) threads: Vec<usize>,
     /// The contenders that have figures, in the order in which they are shown.
-    pub(super) series: Vec<Series<'a>>,
-}
-
-/// One contender's figures, by threads.
-#[derive(Debug)]
-pub(super) struct Series<'a> {
-    pub(super) contender: Name,
-    pub(super) points: Vec<&'a Row>,
+    ///
+    /// The figures of each are in ascending order of threads.
+    pub(super) series: IndexMap<Name, Vec<&'a Row>>,
 }
 
 /// The distances of one contender's sums from a possible value.
@@ -36,7 +35,7 @@ pub(super) struct Series<'a> {
 pub(super) struct Deviations {
     pub(super) contender: Name,
     /// In ascending order of their distances, with all numbers of threads added up.
-    pub(super) classes: Vec<Deviation>,
+    pub(super) classes: Vec<Class>,
 }
 
 impl Deviations {
@@ -57,12 +56,7 @@ pub(super) fn slug(kind: Kind) -> String {
 
 /// Returns the cases that `rows` are of, each once. Rows of unknown cases are left out.
 pub(super) fn cases<'a>(rows: &'a [Row], deviations: &[Deviation]) -> Vec<Case<'a>> {
-    let mut kinds: Vec<Kind> = Vec::new();
-    for kind in rows.iter().filter_map(Row::kind) {
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
-    }
+    let kinds: IndexSet<Kind> = rows.iter().filter_map(Row::kind).collect();
     let case = |kind: Kind| {
         let own = rows.iter().filter(|row| row.kind() == Some(kind));
         let mut threads: Vec<usize> = own.map(|row| row.threads).collect();
@@ -75,40 +69,29 @@ pub(super) fn cases<'a>(rows: &'a [Row], deviations: &[Deviation]) -> Vec<Case<'
 
 fn drawn(kind: Kind, rows: &[Row]) -> Option<Drawn<'_>> {
     let metric = kind.drawn()?;
-    let mut series: Vec<Series<'_>> = Vec::new();
     let is_drawn = |row: &&Row| row.kind() == Some(kind) && row.metric == metric.name;
+    let (mut series, mut threads) = (IndexMap::<Name, Vec<&Row>>::new(), BTreeSet::new());
     for row in rows.iter().filter(is_drawn) {
-        let contender = row.contender;
-        match series.iter_mut().find(|series| series.contender == contender) {
-            Some(series) => series.points.push(row),
-            None => series.push(Series { contender, points: vec![row] }),
-        }
+        threads.insert(row.threads);
+        series.entry(row.contender).or_default().push(row);
     }
-    series.iter_mut().for_each(|series| series.points.sort_by_key(|point| point.threads));
-    let points = series.iter().flat_map(|series| &series.points);
-    let mut threads: Vec<usize> = points.map(|point| point.threads).collect();
-    threads.sort_unstable();
-    threads.dedup();
+    series.values_mut().for_each(|points| points.sort_by_key(|point| point.threads));
+    let threads = threads.into_iter().collect();
     (!series.is_empty()).then_some(Drawn { metric, threads, series })
 }
 
 fn deviations_of(kind: Kind, deviations: &[Deviation]) -> Vec<Deviations> {
-    let mut all: Vec<Deviations> = Vec::new();
+    let mut all: IndexMap<Name, BTreeMap<i64, Class>> = IndexMap::new();
     let is_own = |it: &&Deviation| Kind::find(it.workload, &it.case) == Some(kind);
-    for class in deviations.iter().filter(is_own) {
-        let contender = class.contender;
-        let index = all.iter().position(|known| known.contender == contender);
-        let index = index.unwrap_or_else(|| {
-            all.push(Deviations { contender, classes: Vec::new() });
-            all.len() - 1
-        });
-        let classes = &mut all[index].classes;
-        match classes.binary_search_by_key(&class.from, |known| known.from) {
-            Ok(index) => classes[index].sums += class.sums,
-            Err(index) => classes.insert(index, class.clone()),
-        }
+    for Deviation { contender, class, .. } in deviations.iter().filter(is_own) {
+        let known = all.entry(*contender).or_default().entry(class.from);
+        known.and_modify(|known| known.sums += class.sums).or_insert(*class);
     }
-    all
+    let of_one = |(contender, classes): (_, BTreeMap<_, _>)| Deviations {
+        contender,
+        classes: classes.into_values().collect(),
+    };
+    all.into_iter().map(of_one).collect()
 }
 
 #[cfg(test)]
@@ -137,13 +120,12 @@ mod tests {
         let drawn = cases[1].drawn.as_ref().unwrap();
         assert_eq!((drawn.metric.title, drawn.metric.unit), ("time per op", "ns"));
         assert_eq!((&drawn.threads[..], &cases[1].threads[..]), (&[1, 2][..], &[2, 1][..]));
-        let names: Vec<Name> = drawn.series.iter().map(|series| series.contender).collect();
-        assert_eq!(names, [Name::Nothing, Name::Atomic, Name::ThisCpu]);
-        for series in &drawn.series {
-            let threads: Vec<usize> = series.points.iter().map(|point| point.threads).collect();
+        assert!(drawn.series.keys().eq(&[Name::Nothing, Name::Atomic, Name::ThisCpu]));
+        for (name, points) in &drawn.series {
+            let threads: Vec<usize> = points.iter().map(|point| point.threads).collect();
             assert_eq!(threads, [1, 2]);
             let is_spread = |point: &&Row| point.min <= point.median && point.median <= point.max;
-            assert!(series.points.iter().all(is_spread), "{series:?}");
+            assert!(points.iter().all(is_spread), "{name}: {points:?}");
         }
     }
 

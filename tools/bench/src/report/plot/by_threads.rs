@@ -10,10 +10,7 @@ use super::{
     frame::{Axis, Frame, Margins},
     palette::{INK, MUTED, look},
 };
-use crate::{
-    figures::Row,
-    report::series::{Drawn, Series},
-};
+use crate::{figures::Row, report::series::Drawn};
 
 const TOP: i32 = 34;
 const BOTTOM: i32 = 46;
@@ -41,26 +38,24 @@ fn draw_on(area: &Area<'_>, drawn: &Drawn<'_>) -> Result<()> {
     let below = along.end + 34 * FINE;
     write(area, "threads", (middle, below), text_style(MUTED, false, HPos::Center))?;
 
-    // This project's are drawn last, so that they are on top.
-    let mut order: Vec<usize> = (0..drawn.series.len()).collect();
-    order.sort_by_key(|&index| drawn.series[index].contender.is_ours());
-    let places_of = |(index, series): (usize, &Series<'_>)| {
+    let places_of = |(index, points): (usize, &Vec<&Row>)| {
         let offset = (2 * index as i32 - (drawn.series.len() as i32 - 1)) * DODGE * FINE / 2;
         let place = |point: &&Row| {
             let index = drawn.threads.iter().position(|&threads| threads == point.threads);
             let (x, y) = frame.place(index.unwrap_or_default() as f64, scale.place(point.median));
             (x + offset, y)
         };
-        series.points.iter().map(place).collect()
+        points.iter().map(place).collect()
     };
-    let places: Vec<Vec<Place>> = drawn.series.iter().enumerate().map(places_of).collect();
-    for index in order {
-        let (series, places) = (&drawn.series[index], &places[index]);
-        let name = series.contender;
+    let places: Vec<Vec<Place>> = drawn.series.values().enumerate().map(places_of).collect();
+    // This project's are drawn last, so that they are on top.
+    let mut order: Vec<_> = drawn.series.iter().zip(&places).collect();
+    order.sort_by_key(|((name, _), _)| name.is_ours());
+    for ((&name, points), places) in order {
         let (width, share) = if name.is_ours() { (10, 0.9) } else { (5, 0.45) };
         let style = look(name).0.rgb().mix(share).stroke_width((width * FINE / 4) as u32);
         line(area, places, style)?;
-        for (point, &(x, y)) in series.points.iter().zip(places) {
+        for (point, &(x, y)) in points.iter().zip(places) {
             let end = |value: f64| (x, frame.place(0.0, scale.place(value)).1);
             whisker(area, name, end(point.min), end(point.max))?;
             marker(area, name, (x, y))?;
@@ -80,8 +75,7 @@ fn write_names(
     let wanted: Vec<i32> =
         places.iter().map(|places| places.last().map_or(along.end, |place| place.1)).collect();
     let heights = apart(&wanted, NAME_HEIGHT * FINE, along);
-    for (series, y) in drawn.series.iter().zip(heights) {
-        let name = series.contender;
+    for (&name, y) in drawn.series.keys().zip(heights) {
         marker(area, name, (x, y))?;
         let style = text_style(INK, name.is_ours(), HPos::Left);
         write(area, name.as_str(), (x + 10 * FINE, y), style)?;

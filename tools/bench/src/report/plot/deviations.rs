@@ -9,7 +9,7 @@ use super::{
     frame::{Axis, Frame, Margins},
     palette::{INK, MUTED},
 };
-use crate::report::series::Deviations;
+use crate::{deviations::class_of, report::series::Deviations};
 
 const TOP: i32 = 30;
 const BOTTOM: i32 = 40;
@@ -30,7 +30,7 @@ fn draw_on(area: &Area<'_>, deviations: &[Deviations]) -> Result<()> {
     write(area, "sums (log scale)", (4 * FINE, 14 * FINE), muted())?;
     let classes = || deviations.iter().flat_map(|deviation| &deviation.classes);
     // One more than the widest, so that no column is at an edge.
-    let side = classes().map(|class| class_index(class.from).abs()).max().unwrap_or(0) + 1;
+    let side = classes().map(|class| class_of(class.from).abs()).max().unwrap_or(0) + 1;
     let most = classes().map(|class| class.sums).max().unwrap_or(1) as f64;
     for (index, deviation) in deviations.iter().enumerate() {
         let is_last = index + 1 == deviations.len();
@@ -74,7 +74,7 @@ fn draw_panel<'a>(
     let style = text_style(if name.is_ours() { INK } else { MUTED }, name.is_ours(), HPos::Right);
     write(area, &wrong_of(deviation), (across.end, above), style)?;
     for class in &deviation.classes {
-        let middle = f64::from(class_index(class.from));
+        let middle = f64::from(class_of(class.from));
         let upper_left = frame.place(middle - 0.38, (class.sums as f64).log10());
         column(area, name, upper_left, frame.place(middle + 0.38, floor))?;
     }
@@ -83,14 +83,6 @@ fn draw_panel<'a>(
 
 pub(super) fn wrong_of(deviation: &Deviations) -> String {
     format!("{} wrong of {}", HumanCount(deviation.wrong()), HumanCount(deviation.sums()))
-}
-
-/// Returns a class's column from the middle. Distances 1, 2 and 4 are columns 1, 2 and 3.
-fn class_index(from: i64) -> i32 {
-    from.unsigned_abs().checked_ilog2().map_or(0, |power| {
-        let index = power as i32 + 1;
-        if from < 0 { -index } else { index }
-    })
 }
 
 /// Returns the labels of columns: the least distance of each class, as far as there is room.
@@ -132,13 +124,6 @@ fn count_labels(most: f64) -> Vec<(f64, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn classes_are_columns_on_both_sides_of_0() {
-        let columns = [0, 1, 2, 4, 8, -1, -3, -7].map(class_index);
-        assert_eq!(columns, [0, 1, 2, 3, 4, -1, -2, -3]);
-        assert_eq!((class_index(i64::MAX), class_index(i64::MIN)), (63, -64));
-    }
 
     #[test]
     fn column_labels_fit() {

@@ -92,14 +92,14 @@ fn of_figures(case: &Case<'_>, drawn: &Drawn<'_>) -> Result<Picture> {
         _ => by_threads::draw(drawn)?,
     };
     let mut description = String::new();
-    for series in &drawn.series {
-        let figures = series.points.iter().map(|point| {
+    for (contender, points) in &drawn.series {
+        let figures = points.iter().map(|point| {
             let text = |value| figures::with_unit(value, drawn.metric.unit);
             let (median, min, max) = (text(point.median), text(point.min), text(point.max));
             format!("{median} ({min} to {max}) at {}", point.threads)
         });
         let figures: Vec<String> = figures.collect();
-        description += &format!("{}: {}. ", series.contender, figures.join(", "));
+        description += &format!("{contender}: {}. ", figures.join(", "));
     }
     Ok(Picture {
         slug: series::slug(case.kind),
@@ -131,7 +131,7 @@ fn of_deviations(case: &Case<'_>) -> Result<Picture> {
 
 /// Returns a scale that has a place for all figures of a case and their spreads.
 fn scale_of(drawn: &Drawn<'_>) -> Scale {
-    let points = drawn.series.iter().flat_map(|series| &series.points);
+    let points = drawn.series.values().flatten();
     Scale::of(points.flat_map(|point| [point.min, point.median, point.max]))
 }
 

@@ -18,7 +18,7 @@ const BOTTOM: i32 = 28;
 const ROW_HEIGHT: i32 = 25;
 
 pub(super) fn draw(drawn: &Drawn<'_>) -> Result<(i32, String)> {
-    let mut rows: Vec<&Row> = drawn.series.iter().flat_map(|it| it.points.clone()).collect();
+    let mut rows: Vec<&Row> = drawn.series.values().flatten().copied().collect();
     rows.sort_by(|one, other| one.median.total_cmp(&other.median));
     let height = TOP + BOTTOM + rows.len() as i32 * ROW_HEIGHT;
     Ok((height, drawing(height, |area| draw_on(area, drawn, &rows))?))

@@ -38,14 +38,11 @@ use crate::{
 pub(crate) const CHILD: &str = "alloc-child";
 
 /// A case: a pattern of calls, with its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AllocCase {
-    name: &'static str,
-    pattern: Pattern,
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AllocCase(&'static str, Pattern);
 
 /// A pattern of calls, with the size of its objects in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Pattern {
     Pair(usize),
     Burst(usize),
@@ -56,31 +53,27 @@ enum Pattern {
 
 impl AllocCase {
     pub(crate) const ALL: [Self; 17] = [
-        Self::new("pair-8", Pattern::Pair(8)),
-        Self::new("pair-16", Pattern::Pair(16)),
-        Self::new("pair-32", Pattern::Pair(32)),
-        Self::new("pair-64", Pattern::Pair(64)),
-        Self::new("pair-128", Pattern::Pair(128)),
-        Self::new("pair-256", Pattern::Pair(256)),
-        Self::new("pair-512", Pattern::Pair(512)),
-        Self::new("pair-1024", Pattern::Pair(1024)),
-        Self::new("pair-2048", Pattern::Pair(2048)),
-        Self::new("pair-4096", Pattern::Pair(4096)),
-        Self::new("pair-8192", Pattern::Pair(8192)),
-        Self::new("pair-16384", Pattern::Pair(16384)),
-        Self::new("burst-64", Pattern::Burst(64)),
-        Self::new("burst-1024", Pattern::Burst(1024)),
-        Self::new("remote-64", Pattern::Remote(64)),
-        Self::new("churn-64", Pattern::Churn(64)),
-        Self::new("resident-64", Pattern::Resident),
+        Self("pair-8", Pattern::Pair(8)),
+        Self("pair-16", Pattern::Pair(16)),
+        Self("pair-32", Pattern::Pair(32)),
+        Self("pair-64", Pattern::Pair(64)),
+        Self("pair-128", Pattern::Pair(128)),
+        Self("pair-256", Pattern::Pair(256)),
+        Self("pair-512", Pattern::Pair(512)),
+        Self("pair-1024", Pattern::Pair(1024)),
+        Self("pair-2048", Pattern::Pair(2048)),
+        Self("pair-4096", Pattern::Pair(4096)),
+        Self("pair-8192", Pattern::Pair(8192)),
+        Self("pair-16384", Pattern::Pair(16384)),
+        Self("burst-64", Pattern::Burst(64)),
+        Self("burst-1024", Pattern::Burst(1024)),
+        Self("remote-64", Pattern::Remote(64)),
+        Self("churn-64", Pattern::Churn(64)),
+        Self("resident-64", Pattern::Resident),
     ];
 
-    const fn new(name: &'static str, pattern: Pattern) -> Self {
-        Self { name, pattern }
-    }
-
     pub(crate) const fn info(self) -> Info {
-        let (threads, what) = match self.pattern {
+        let (threads, what) = match self.1 {
             Pattern::Pair(_) => (Threads::Default(&[1, 2]), "One object allocated and freed"),
             Pattern::Burst(_) => {
                 (Threads::Default(&[1, 2]), "10,000 objects allocated, then freed")
@@ -98,15 +91,15 @@ impl AllocCase {
                 "Not timed: resident memory of 31 objects per thread, 16 bytes to 16 KiB",
             ),
         };
-        let contenders = match self.pattern {
+        let contenders = match self.1 {
             Pattern::Resident => allocators::OF_ANY_SIZE,
             _ => allocators::ALL,
         };
-        Info { workload: Workload::Alloc, name: self.name, threads, contenders, what }
+        Info { workload: Workload::Alloc, name: self.0, threads, contenders, what }
     }
 
     pub(crate) const fn runs_by_default(self) -> bool {
-        match self.pattern {
+        match self.1 {
             Pattern::Pair(size) | Pattern::Burst(size) => size == 64,
             Pattern::Remote(_) | Pattern::Churn(_) | Pattern::Resident => true,
         }
@@ -114,7 +107,7 @@ impl AllocCase {
 
     /// Returns whether the case measures memory instead of time.
     pub(crate) const fn measures_memory(self) -> bool {
-        matches!(self.pattern, Pattern::Resident)
+        matches!(self.1, Pattern::Resident)
     }
 }
 
@@ -146,14 +139,14 @@ impl ChildSpec {
     }
 
     fn known_case(&self) -> Option<AllocCase> {
-        AllocCase::ALL.into_iter().find(|known| known.name == self.case)
+        AllocCase::ALL.into_iter().find(|known| known.0 == self.case)
     }
 }
 
 /// Makes a child's measurement and returns nanoseconds per operation, or bytes, as JSON.
 pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     let cpus = &Cpus::allowed()?;
-    let pattern = spec.known_case().expect("`parse` has looked it up").pattern;
+    let pattern = spec.known_case().expect("`parse` has looked it up").1;
     if spec.contender == Name::ThisCpuHardened {
         allocators::harden()?;
     }
@@ -174,7 +167,7 @@ pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
 pub(crate) fn measure(case: AllocCase, contender: Name, setting: &Setting<'_>) -> Measured {
     let (threads, length) = (setting.threads, setting.length);
     let ask = |contender| {
-        let case = case.name.to_owned();
+        let case = case.0.to_owned();
         let spec = ChildSpec { case, contender, threads, length };
         // Many threads that share CPUs may need some of the extra minute to begin and to end.
         children::ask::<f64>(CHILD, &spec, length * 2 + Duration::from_secs(60))
@@ -193,7 +186,7 @@ mod tests {
     /// Returns the spec of every possible measurement, with a short slice.
     fn specs() -> impl Iterator<Item = ChildSpec> {
         let spec = |case: AllocCase, contender| ChildSpec {
-            case: case.name.to_owned(),
+            case: case.0.to_owned(),
             contender,
             threads: match case.info().threads {
                 Threads::Default(_) => 2,
