@@ -74,6 +74,22 @@ impl<T: Default> Lanes<T> {
 }
 
 impl Lanes {
+    /// Adds `n` to this CPU's lane.
+    ///
+    /// If that fills the batch, or `n` alone does, it calls `fold` with what the lane lacks.
+    #[inline(always)]
+    pub(super) fn add(&self, n: i64, batch: i64, fold: impl FnOnce(i64, &AtomicI64)) {
+        let lane = self.here();
+        if n.unsigned_abs() >= batch.unsigned_abs() {
+            return fold(n, lane);
+        }
+        // Relaxed: sums and folds need only the lane's own modification order.
+        let count = lane.fetch_add(n, Relaxed).wrapping_add(n);
+        if count.unsigned_abs() >= batch.unsigned_abs() {
+            fold(0, lane);
+        }
+    }
+
     /// Adds all lanes up, one after the other, while other threads continue to add.
     pub(super) fn sum(&self) -> i64 {
         // Relaxed: the lanes are read at different times with any ordering. If a design orders sums

@@ -44,15 +44,7 @@ impl PercpuCounter {
 
     #[inline(always)]
     pub(super) fn add(&self, n: i64, batch: i64) {
-        let lane = self.lane();
-        if n.unsigned_abs() >= batch.unsigned_abs() {
-            return self.locked(|counter| counter.fold(n, lane));
-        }
-        // Relaxed: sums and folds need only the lane's own modification order.
-        let count = lane.fetch_add(n, Relaxed).wrapping_add(n);
-        if count.unsigned_abs() >= batch.unsigned_abs() {
-            self.locked(|counter| counter.fold(0, lane));
-        }
+        self.lanes.add(n, batch, |n, lane| self.locked(|counter| counter.fold(n, lane)));
     }
 
     #[inline(always)]

@@ -5,10 +5,10 @@
 
 use std::{io, ptr};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 
-use super::{Measured, Setting, shared_counter};
-use crate::{contenders::counters::Contender, metric::TIME_PER_OP};
+use super::{Measured, Setting, plus_and_minus};
+use crate::contenders::counters::Contender;
 
 const BYTES: usize = 128 << 20;
 const PAGE_BYTES: usize = 4096;
@@ -16,35 +16,13 @@ const PAGES: i64 = (BYTES / PAGE_BYTES) as i64;
 
 /// Measures the time of a plus and a minus.
 pub(crate) fn accounting<C: Contender>(setting: &Setting<'_>) -> Measured {
-    measure::<C>(setting, 128, || Ok(()))
+    plus_and_minus(setting, 128, PAGES, |_: &C| Ok(()))
 }
 
 /// Measures the time of a mapping and an unmapping, with their accounting.
 pub(crate) fn syscalls<C: Contender>(setting: &Setting<'_>) -> Measured {
     // A system call costs far more than a check of the stop flag.
-    measure::<C>(setting, 1, map_and_unmap)
-}
-
-/// Measures pairs with `work` in between, and checks the stop flag after `step` of them.
-#[inline(always)]
-fn measure<C: Contender>(
-    setting: &Setting<'_>,
-    step: u32,
-    work: impl Fn() -> anyhow::Result<()> + Sync,
-) -> Measured {
-    let counter = shared_counter::<C>()?;
-    let prepare = |_| {
-        || {
-            counter.add(PAGES);
-            work()?;
-            counter.add(-PAGES);
-            Ok(())
-        }
-    };
-    let slice = setting.slice(step, prepare)?;
-    let sum = counter.sum();
-    ensure!(sum == 0, "all was subtracted again, but the sum is {sum}");
-    Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])
+    plus_and_minus(setting, 1, PAGES, |_: &C| map_and_unmap())
 }
 
 /// Maps anonymous memory and unmaps it, without accessing it.

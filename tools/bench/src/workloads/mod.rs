@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
+
 use crate::{
     contenders::{Name, Padded, counters::Contender},
     cpus::Cpus,
-    metric::Reading,
+    metric::{Reading, TIME_PER_OP},
     named::named_enum,
     progress::Progress,
     slice::{self, Slice},
@@ -90,4 +92,29 @@ pub(crate) type Measured = anyhow::Result<Vec<Reading>>;
 /// Makes the counter of a slice, on cache lines that it shares with nothing of the workload.
 pub(crate) fn shared_counter<C: Contender>() -> anyhow::Result<Padded<C>> {
     C::try_new().map(Padded::new)
+}
+
+/// Measures an add of `n` and its subtraction, with `work` in between.
+///
+/// It checks the stop flag after `step` of them.
+#[inline(always)]
+fn plus_and_minus<C: Contender>(
+    setting: &Setting<'_>,
+    step: u32,
+    n: i64,
+    work: impl Fn(&C) -> anyhow::Result<()> + Sync,
+) -> Measured {
+    let counter = shared_counter::<C>()?;
+    let prepare = |_| {
+        || {
+            counter.add(n);
+            work(&counter)?;
+            counter.add(-n);
+            Ok(())
+        }
+    };
+    let slice = setting.slice(step, prepare)?;
+    let sum = counter.sum();
+    ensure!(sum == 0, "all was subtracted again, but the sum is {sum}");
+    Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])
 }

@@ -11,7 +11,7 @@ use std::{
         Ordering::{Acquire, Relaxed, Release},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -59,11 +59,7 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
     // The summing thread takes a CPU from adders, another one in each round. The token still moves:
     // the adders of the other CPUs pass it among themselves.
     let seat = setting.round as usize;
-    let conduct = || {
-        let half = Half { length: setting.length / 2, sums_min: setting.sums_min.div_ceil(2) };
-        let summing = || take_sums(&*counter, &half);
-        setting.cpus.confined(seat..seat + 1, summing)
-    };
+    let conduct = || setting.cpus.confined(seat..seat + 1, || take_sums(&*counter, setting));
     let slice = slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;
     let (sum, truth) = (counter.sum(), (token.moves() % 2) as i64);
     ensure!(sum == truth, "the sum settled at {sum} instead of {truth}");
@@ -73,44 +69,13 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
 }
 
 /// Takes sums for the two halves of a slice.
-fn take_sums<C: Contender>(counter: &C, half: &Half) -> Result<Sums> {
+fn take_sums<C: Contender>(counter: &C, setting: &Setting<'_>) -> Result<Sums> {
     let mut sums = Sums::new()?;
-    half.take::<1>(counter, &mut sums)?;
+    sums.take_half::<1>(counter, setting)?;
     let preemptions = Preemptions::begin().context("cannot preempt the summing thread")?;
-    half.take::<SUMS_PER_READ>(counter, &mut sums)?;
+    sums.take_half::<SUMS_PER_READ>(counter, setting)?;
     drop(preemptions);
     Ok(sums)
-}
-
-/// The length of a half, and its least number of sums.
-struct Half {
-    length: Duration,
-    sums_min: u64,
-}
-
-impl Half {
-    /// Takes `EACH` sums between two reads of the clock. If `EACH` is 1, it keeps their times.
-    #[inline(always)]
-    fn take<const EACH: u64>(&self, counter: &impl Contender, sums: &mut Sums) -> Result<()> {
-        let enough = sums.count + self.sums_min;
-        let started = Instant::now();
-        let mut before = started;
-        loop {
-            (0..EACH).for_each(|_| sums.record(counter.sum()));
-            let after = Instant::now();
-            if EACH == 1 {
-                sums.call_ns.record((after - before).as_nanos() as u64)?;
-            }
-            let elapsed = after - started;
-            let is_late = elapsed >= self.length * OVERTIME_MAX;
-            let is_over = elapsed >= self.length && (sums.count >= enough || is_late);
-            if is_over || stop::is_requested() {
-                return Ok(());
-            }
-            // One read of the clock ends this sum and begins the next.
-            before = after;
-        }
-    }
 }
 
 /// The results of the sums of one slice.
@@ -126,7 +91,35 @@ impl Sums {
     fn new() -> Result<Self> {
         const SIGNIFICANT_DIGITS: u8 = 3;
         let call_ns = Histogram::new(SIGNIFICANT_DIGITS)?;
-        Ok(Self { count: 0, wrong: 0, error_max: 0, deviations: Deviations::new(), call_ns })
+        Ok(Self { count: 0, wrong: 0, error_max: 0, deviations: Deviations::default(), call_ns })
+    }
+
+    /// Takes `EACH` sums between two reads of the clock. If `EACH` is 1, it keeps their times.
+    #[inline(always)]
+    fn take_half<const EACH: u64>(
+        &mut self,
+        counter: &impl Contender,
+        setting: &Setting<'_>,
+    ) -> Result<()> {
+        let length = setting.length / 2;
+        let enough = self.count + setting.sums_min.div_ceil(2);
+        let started = Instant::now();
+        let mut before = started;
+        loop {
+            (0..EACH).for_each(|_| self.record(counter.sum()));
+            let after = Instant::now();
+            if EACH == 1 {
+                self.call_ns.record((after - before).as_nanos() as u64)?;
+            }
+            let elapsed = after - started;
+            let is_late = elapsed >= length * OVERTIME_MAX;
+            let is_over = elapsed >= length && (self.count >= enough || is_late);
+            if is_over || stop::is_requested() {
+                return Ok(());
+            }
+            // One read of the clock ends this sum and begins the next.
+            before = after;
+        }
     }
 
     #[inline]

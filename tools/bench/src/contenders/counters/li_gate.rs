@@ -71,15 +71,7 @@ impl Contender for LiGate {
 
     #[inline(always)]
     fn add(&self, n: i64) {
-        let lane = self.lanes.here();
-        if n.unsigned_abs() >= self.batch.unsigned_abs() {
-            return self.fold(n, lane);
-        }
-        // Relaxed: sums and folds need only the lane's own modification order.
-        let count = lane.fetch_add(n, Relaxed).wrapping_add(n);
-        if count.unsigned_abs() >= self.batch.unsigned_abs() {
-            self.fold(0, lane);
-        }
+        self.lanes.add(n, self.batch, |n, lane| self.fold(n, lane));
     }
 
     fn sum(&self) -> i64 {

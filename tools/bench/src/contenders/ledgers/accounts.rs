@@ -25,7 +25,7 @@ impl Counters {
         }
     }
 
-    fn read(&self, index: usize) -> i64 {
+    pub(super) fn read(&self, index: usize) -> i64 {
         self.0[index].load(Relaxed)
     }
 }
@@ -64,8 +64,20 @@ impl Accounts {
     pub(super) fn of(&self, account: Account) -> &Counters {
         &self.counters[account.0 as usize]
     }
-
-    pub(super) fn read(&self, account: Account, index: usize) -> i64 {
-        self.of(account).read(index)
-    }
 }
+
+/// Implements the parts of a contender that all designs with [`Accounts`] in a field share.
+macro_rules! has_accounts {
+    ($($field:tt).+) => {
+        type Account = $crate::contenders::ledgers::accounts::Account;
+
+        fn open(&self) -> Self::Account {
+            self.$($field).+.open()
+        }
+
+        fn read(&self, account: &Self::Account, index: usize) -> i64 {
+            self.$($field).+.of(*account).read(index)
+        }
+    };
+}
+pub(super) use has_accounts;

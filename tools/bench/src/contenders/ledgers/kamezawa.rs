@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{
     COUNTERS, Contender,
-    accounts::{Account, Accounts},
+    accounts::{Account, Accounts, has_accounts},
 };
 use crate::contenders::lanes::Lanes;
 
@@ -55,14 +55,10 @@ impl Gathered {
 }
 
 impl Contender for Kamezawa {
-    type Account = Account;
+    has_accounts!(accounts);
 
     fn new(accounts: usize) -> Self {
         Self { accounts: Accounts::new(accounts), caches: Lanes::new() }
-    }
-
-    fn open(&self) -> Account {
-        self.accounts.open()
     }
 
     #[inline(always)]
@@ -100,10 +96,6 @@ impl Contender for Kamezawa {
                 self.accounts.of(owner).add(index, count.into());
             }
         }
-    }
-
-    fn read(&self, account: &Account, index: usize) -> i64 {
-        self.accounts.read(*account, index)
     }
 
     fn misses(&self) -> Option<u64> {

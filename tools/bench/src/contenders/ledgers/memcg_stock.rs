@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{
     COUNTERS, Contender,
-    accounts::{Account, Accounts},
+    accounts::{Account, Accounts, has_accounts},
 };
 use crate::contenders::lanes::Lanes;
 
@@ -142,14 +142,10 @@ impl MemcgStock {
 }
 
 impl Contender for MemcgStock {
-    type Account = Account;
+    has_accounts!(accounts);
 
     fn new(accounts: usize) -> Self {
         Self { accounts: Accounts::new(accounts), caches: Lanes::new() }
-    }
-
-    fn open(&self) -> Account {
-        self.accounts.open()
     }
 
     #[inline(always)]
@@ -168,10 +164,6 @@ impl Contender for MemcgStock {
             let Stock { owner, units } = Stock::of_word(place.swap(0, Relaxed));
             self.add(owner, -units);
         }
-    }
-
-    fn read(&self, account: &Account, index: usize) -> i64 {
-        self.accounts.read(*account, index)
     }
 
     fn misses(&self) -> Option<u64> {

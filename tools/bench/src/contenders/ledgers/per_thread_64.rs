@@ -20,7 +20,7 @@ use std::{
 
 use super::{
     COUNTERS, Contender,
-    accounts::{Account, Accounts, Counters},
+    accounts::{Account, Accounts, Counters, has_accounts},
 };
 
 /// The number of charges after which a thread flushes.
@@ -104,15 +104,11 @@ impl Drop for Gathered {
 }
 
 impl Contender for PerThread64 {
-    type Account = Account;
+    has_accounts!(0.accounts);
 
     fn new(accounts: usize) -> Self {
         let accounts = Accounts::new(accounts);
         Self(Arc::new(Shared { accounts, misses: AtomicU64::new(0) }))
-    }
-
-    fn open(&self) -> Account {
-        self.0.accounts.open()
     }
 
     #[inline(always)]
@@ -137,10 +133,6 @@ impl Contender for PerThread64 {
 
     fn sync(&self) {
         GATHERED.with(Gathered::leave);
-    }
-
-    fn read(&self, account: &Account, index: usize) -> i64 {
-        self.0.accounts.read(*account, index)
     }
 
     fn misses(&self) -> Option<u64> {

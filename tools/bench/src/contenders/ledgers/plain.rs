@@ -2,30 +2,22 @@
 
 use super::{
     COUNTERS, Contender,
-    accounts::{Account, Accounts},
+    accounts::{Account, Accounts, has_accounts},
 };
 
 /// `atomic`: the shared words of an account, without a cache. All others came after it.
 pub(crate) struct Atomic(Accounts);
 
 impl Contender for Atomic {
-    type Account = Account;
+    has_accounts!(0);
 
     fn new(accounts: usize) -> Self {
         Self(Accounts::new(accounts))
     }
 
-    fn open(&self) -> Account {
-        self.0.open()
-    }
-
     #[inline(always)]
     fn charge(&self, account: &Account, index: usize, n: i64) {
         self.0.of(*account).add(index, n);
-    }
-
-    fn read(&self, account: &Account, index: usize) -> i64 {
-        self.0.read(*account, index)
     }
 }
 
