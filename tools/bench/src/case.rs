@@ -75,23 +75,24 @@ impl Case {
             if limit.is_some_and(is_late) {
                 break;
             }
-            let setting = Setting {
-                cpus: &cpus,
-                threads: self.threads,
-                round,
-                length: self.length,
-                sums_min: self.sums_min,
-                audited_min: self.audited_min,
-                is_trial: self.is_trial,
-                progress,
-            };
             let mut order = self.contenders.clone();
             if round % 2 == 1 {
                 order.reverse();
             }
             for name in order {
+                let setting = Setting {
+                    contender: name,
+                    cpus: &cpus,
+                    threads: self.threads,
+                    round,
+                    length: self.length,
+                    sums_min: self.sums_min,
+                    audited_min: self.audited_min,
+                    is_trial: self.is_trial,
+                    progress,
+                };
                 progress.begin(format!("{title}: {name}, round {}", round + 1));
-                let readings = self.kind.measure(name, &setting);
+                let readings = self.kind.measure(&setting);
                 outcome.is_complete &= !stop::is_requested();
                 let readings = unless_interrupted(readings);
                 let readings = readings.with_context(|| format!("{title}: {name} failed"))?;
@@ -217,6 +218,7 @@ mod tests {
         unsafe { libc::raise(libc::SIGINT) };
         assert!(stop::is_requested());
         let setting = Setting {
+            contender: Name::Nothing,
             cpus: &Cpus::allowed().unwrap(),
             threads: 2,
             round: 0,

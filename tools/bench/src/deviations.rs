@@ -55,7 +55,9 @@ impl Deviations {
     }
 }
 
-/// Returns a distance's class from the middle. Distances 1, 2 and 4 are in classes 1, 2 and 3.
+/// Returns a distance's class from the middle.
+///
+/// Distances 1, 2 and 4 are in classes 1, 2 and 3.
 #[inline]
 pub(crate) fn class_of(distance: i64) -> i32 {
     let class = i64::BITS - distance.unsigned_abs().leading_zeros();

@@ -1,13 +1,7 @@
 //! The kinds of cases: the name of each, its contenders, and the function that measures it.
 
 use crate::{
-    contenders::{
-        Name,
-        budgets::{self, for_budget},
-        counters::{self, for_counter},
-        ledgers::{self, for_ledger},
-        registries::{self, for_registry},
-    },
+    contenders::{Name, budgets, counters, ledgers, registries},
     metric::{
         ADDERS_SLOWDOWN, Metric, RESIDENT_BYTES, RESIDENT_PER_ACCOUNT, RESIDENT_PER_COUNTER,
         TIME_PER_OP, TIME_PER_SCRAPE, TIME_PER_SNAPSHOT, TIME_PER_SUM,
@@ -22,10 +16,22 @@ use crate::{
     },
 };
 
-/// Defines the kinds, with the facts that lists and plans need.
+/// Evaluates to the contenders of a kind, or measures the one of a setting.
+///
+/// Brackets have a family of contenders and a function that is generic over them, or else a list of
+/// contenders in parentheses and what measures them all.
+macro_rules! of_kind {
+    (contenders [($contenders:expr) $($measure:tt)*]) => { $contenders };
+    (contenders [$family:ident $($measure:tt)*]) => { $family::ALL };
+    ($setting:ident [($contenders:expr) $($measure:tt)*]) => { $($measure)*($setting) };
+    ($setting:ident [$family:ident $($measure:tt)*]) => {
+        $family::dispatch!($setting.contender, C => $($measure)*($setting))
+    };
+}
+
+/// Defines the kinds, with the facts that lists and plans need, and how each is measured.
 macro_rules! kinds {
-    ($($Kind:ident: $workload:ident $name:literal, $threads:expr, $contenders:expr,
-        $what:literal;)*) => {
+    ($($Kind:ident: $workload:ident $name:literal, $threads:expr, $how:tt, $what:literal;)*) => {
         /// The kind of a case. A workload has one of these or several.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum Kind {
@@ -45,10 +51,18 @@ macro_rules! kinds {
                         workload: Workload::$workload,
                         name: $name,
                         threads: $threads,
-                        contenders: $contenders,
+                        contenders: of_kind!(contenders $how),
                         what: $what,
                     },)*
                     Self::Alloc(case) => case.info(),
+                }
+            }
+
+            /// Measures the contender of `setting` once.
+            pub(crate) fn measure(self, setting: &Setting<'_>) -> Measured {
+                match self {
+                    $(Self::$Kind => of_kind!(setting $how),)*
+                    Self::Alloc(case) => alloc::measure(case, setting),
                 }
             }
         }
@@ -58,50 +72,53 @@ macro_rules! kinds {
 use Threads::{Default, Fixed};
 
 kinds! {
-    Add: Add "", Default(&[1, 2]), counters::ALL, "Every thread adds 1";
-    Accounting: Commit "accounting", Default(&[2, 16]), counters::ALL,
+    Add: Add "", Default(&[1, 2]), [counters add::measure::<C>], "Every thread adds 1";
+    Accounting: Commit "accounting", Default(&[2, 16]), [counters commit::accounting::<C>],
         "Plus and minus 32,768 pages, without a mapping";
-    Syscalls: Commit "syscalls", Default(&[2, 16]), counters::ALL,
+    Syscalls: Commit "syscalls", Default(&[2, 16]), [counters commit::syscalls::<C>],
         "Plus and minus around mmap and munmap of 128 MiB; none makes only these calls";
-    Token: Sum "token", Default(&[4]), counters::ALL,
+    Token: Sum "token", Default(&[4]), [counters token::measure::<C>],
         "Adders pass a token (+1, -1), so a true sum is 0 or 1; half of them have no lane";
-    Slowdown: Sum "slowdown", Fixed(slowdown::ADDERS), counters::ALL,
+    Slowdown: Sum "slowdown", Fixed(slowdown::ADDERS), [counters slowdown::measure::<C>],
         "The loss of two adders to a third thread that sums 1,000 times a second";
-    Threshold: Threshold "", Default(&[2, 16]), counters::ALL,
+    Threshold: Threshold "", Default(&[2, 16]), [counters threshold::measure::<C>],
         "Add 1, compare with a limit near the value, subtract 1";
-    Memory: Memory "", Fixed(memory::THREADS), Many::Counters.contenders(),
+    Memory: Memory "", Fixed(memory::THREADS),
+        [(Many::Counters.contenders()) Many::Counters.measure],
         "1,000,000 counters (striped: 5,000), each used from two CPUs; one round";
-    MemoryAccounts: Memory "accounts", Fixed(memory::THREADS), Many::Accounts.contenders(),
+    MemoryAccounts: Memory "accounts", Fixed(memory::THREADS),
+        [(Many::Accounts.contenders()) Many::Accounts.measure],
         "1,000,000 accounts of four counters, each used from two CPUs; one round";
-    Far: Budget "far", Default(&[1, 2]), budgets::ALL,
+    Far: Budget "far", Default(&[1, 2]), [budgets budget::far::<C>],
         "One block allocated and freed, far from the limit";
-    Near: Budget "near", Default(&[2, 16]), budgets::ALL,
+    Near: Budget "near", Default(&[2, 16]), [budgets budget::near::<C>],
         "1 to 64 blocks allocated or freed, near the limit; every refusal is wrong";
-    Oscillate: Budget "oscillate", Default(&[2, 16]), budgets::ALL,
+    Oscillate: Budget "oscillate", Default(&[2, 16]), [budgets budget::oscillate::<C>],
         "Writers allocate until they are refused, then free all";
-    Exhausted: Budget "exhausted", Default(&[2, 16]), budgets::ALL,
+    Exhausted: Budget "exhausted", Default(&[2, 16]), [budgets budget::exhausted::<C>],
         "1 to 64 blocks allocated or freed at the limit; half of the allocations fail";
-    FaultAccounting: Fault "accounting", Default(&[2, 16]), ledgers::ALL,
+    FaultAccounting: Fault "accounting", Default(&[2, 16]), [ledgers fault::accounting::<C>],
         "A page charged to one account's three counters and uncharged, without a fault";
-    FaultSyscalls: Fault "syscalls", Default(&[2, 16]), ledgers::ALL,
+    FaultSyscalls: Fault "syscalls", Default(&[2, 16]), [ledgers fault::syscalls::<C>],
         "A page charged around a page fault and madvise; none makes only these";
-    Single: Ledger "single", Default(&[1, 2]), ledgers::ALL,
+    Single: Ledger "single", Default(&[1, 2]), [ledgers ledger::live::<C, 1>],
         "One unit charged to one owner's account";
-    WorkingSet8: Ledger "working-set-8", Default(&[2]), ledgers::ALL,
+    WorkingSet8: Ledger "working-set-8", Default(&[2]), [ledgers ledger::live::<C, 8>],
         "One unit charged to 8 owners in turn";
-    WorkingSet64: Ledger "working-set-64", Default(&[2]), ledgers::ALL,
+    WorkingSet64: Ledger "working-set-64", Default(&[2]), [ledgers ledger::live::<C, 64>],
         "One unit charged to 64 owners in turn";
-    WorkingSet512: Ledger "working-set-512", Default(&[2]), ledgers::ALL,
+    WorkingSet512: Ledger "working-set-512", Default(&[2]), [ledgers ledger::live::<C, 512>],
         "One unit charged to 512 owners in turn";
-    Zipf: Ledger "zipf", Default(&[2]), ledgers::ALL,
+    Zipf: Ledger "zipf", Default(&[2]), [ledgers ledger::zipf::<C>],
         "One unit charged to 1,000,000 owners, drawn by a Zipf law of exponent 0.99";
-    SnapshotAll: Ledger "snapshot-all", Fixed(snapshot_all::THREADS), &[Name::ThisCpu],
+    SnapshotAll: Ledger "snapshot-all", Fixed(snapshot_all::THREADS),
+        [(&[Name::ThisCpu]) snapshot_all::measure],
         "One thread charges while another takes snapshots of 1,000,000 accounts";
-    Audit: Ledger "audit", Default(&[2, 4, 16]), &[Name::ThisCpu],
+    Audit: Ledger "audit", Default(&[2, 4, 16]), [(&[Name::ThisCpu]) audit::audit],
         "Not timed: accounts for every unit, during opens, transfers, snapshots and forks";
-    Increment: Metrics "increment", Default(&[1, 2]), registries::ALL,
+    Increment: Metrics "increment", Default(&[1, 2]), [registries metrics::increment::<C>],
         "One counter of a registry incremented through a handle";
-    Scrape: Metrics "scrape", Fixed(metrics::SCRAPE_THREADS), registries::ALL,
+    Scrape: Metrics "scrape", Fixed(metrics::SCRAPE_THREADS), [registries metrics::scrape::<C>],
         "The text of 100,000 counters, all incremented on two CPUs since the last scrape";
 }
 
@@ -189,35 +206,6 @@ impl Kind {
             Self::SnapshotAll => Some(&TIME_PER_SNAPSHOT),
             Self::Audit => None,
             _ => Some(self.compared()),
-        }
-    }
-
-    pub(crate) fn measure(self, name: Name, setting: &Setting<'_>) -> Measured {
-        match self {
-            Self::Add => for_counter!(name, C => add::measure::<C>(setting)),
-            Self::Accounting => for_counter!(name, C => commit::accounting::<C>(setting)),
-            Self::Syscalls => for_counter!(name, C => commit::syscalls::<C>(setting)),
-            Self::Token => for_counter!(name, C => token::measure::<C>(setting)),
-            Self::Slowdown => for_counter!(name, C => slowdown::measure::<C>(setting)),
-            Self::Threshold => for_counter!(name, C => threshold::measure::<C>(setting)),
-            Self::Memory => memory::measure(Many::Counters, name, setting),
-            Self::MemoryAccounts => memory::measure(Many::Accounts, name, setting),
-            Self::Far => for_budget!(name, C => budget::far::<C>(setting)),
-            Self::Near => for_budget!(name, C => budget::near::<C>(setting)),
-            Self::Oscillate => for_budget!(name, C => budget::oscillate::<C>(setting)),
-            Self::Exhausted => for_budget!(name, C => budget::exhausted::<C>(setting)),
-            Self::FaultAccounting => for_ledger!(name, C => fault::accounting::<C>(setting)),
-            Self::FaultSyscalls => for_ledger!(name, C => fault::syscalls::<C>(setting)),
-            Self::Single => for_ledger!(name, C => ledger::live::<C, 1>(setting)),
-            Self::WorkingSet8 => for_ledger!(name, C => ledger::live::<C, 8>(setting)),
-            Self::WorkingSet64 => for_ledger!(name, C => ledger::live::<C, 64>(setting)),
-            Self::WorkingSet512 => for_ledger!(name, C => ledger::live::<C, 512>(setting)),
-            Self::Zipf => for_ledger!(name, C => ledger::zipf::<C>(setting)),
-            Self::SnapshotAll => snapshot_all::measure(setting),
-            Self::Audit => audit::audit(setting),
-            Self::Increment => for_registry!(name, C => metrics::increment::<C>(setting)),
-            Self::Scrape => for_registry!(name, C => metrics::scrape::<C>(setting)),
-            Self::Alloc(case) => alloc::measure(case, name, setting),
         }
     }
 }

@@ -12,12 +12,12 @@
 /// That macro evaluates an expression in which a type stands for the contender. `ALL` does not have
 /// the baseline, which follows a semicolon. It has those that a feature leaves out, too.
 macro_rules! family {
-    ($d:tt $for_it:ident, $family:ident:
+    ($d:tt $family:ident:
         $($(#[$cfg:meta])* $Name:ident)* $(; $Baseline:ident)?) => {
         pub(crate) const ALL: &[$crate::contenders::Name] =
             &[$($crate::contenders::Name::$Name),*];
 
-        macro_rules! $for_it {
+        macro_rules! dispatch {
             ($d name:expr, $d C:ident => $d body:expr) => {
                 match $d name {
                     $($(#[$cfg])* $crate::contenders::Name::$Name => {
@@ -32,7 +32,7 @@ macro_rules! family {
                 }
             };
         }
-        pub(crate) use $for_it;
+        pub(crate) use dispatch;
     };
 }
 

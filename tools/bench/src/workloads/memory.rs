@@ -14,11 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Measured, Setting};
 use crate::{
     children,
-    contenders::{
-        Name,
-        counters::{self, for_counter},
-        ledgers::{self, for_ledger},
-    },
+    contenders::{Name, counters, ledgers},
     cpus::Cpus,
     metric::{
         ACCOUNTS, COUNTERS, RESIDENT, RESIDENT_PER_ACCOUNT, RESIDENT_PER_COUNTER, TIME_PER_CREATE,
@@ -57,6 +53,24 @@ impl Many {
             Self::Counters => &[Name::Atomic, Name::Striped, Name::ThisCpu],
             Self::Accounts => &[Name::Atomic, Name::ThisCpu],
         }
+    }
+
+    /// Measures one contender in a child.
+    pub(crate) fn measure(self, setting: &Setting<'_>) -> Measured {
+        let spec = ChildSpec::new(self, setting.contender, setting.is_trial);
+        let footprint: Footprint = children::ask(CHILD, &spec, PATIENCE)?;
+        let count = footprint.count as f64;
+        let resident_bytes = footprint.resident_bytes as f64;
+        let (counted, each) = match self {
+            Self::Counters => (&COUNTERS, &RESIDENT_PER_COUNTER),
+            Self::Accounts => (&ACCOUNTS, &RESIDENT_PER_ACCOUNT),
+        };
+        Ok(vec![
+            counted.reads(count),
+            each.reads(resident_bytes / count),
+            RESIDENT.reads(resident_bytes / 1e6),
+            TIME_PER_CREATE.reads(footprint.create_ns as f64 / count),
+        ])
     }
 }
 
@@ -99,28 +113,10 @@ struct Footprint {
 
 pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     let footprint = match spec.many {
-        Many::Counters => for_counter!(spec.contender, C => of_counters::<C>(spec.count))?,
-        Many::Accounts => for_ledger!(spec.contender, C => of_accounts::<C>(spec.count))?,
+        Many::Counters => counters::dispatch!(spec.contender, C => of_counters::<C>(spec.count))?,
+        Many::Accounts => ledgers::dispatch!(spec.contender, C => of_accounts::<C>(spec.count))?,
     };
     Ok(serde_json::to_string(&footprint)?)
-}
-
-/// Measures one contender in a child.
-pub(crate) fn measure(many: Many, contender: Name, setting: &Setting<'_>) -> Measured {
-    let spec = ChildSpec::new(many, contender, setting.is_trial);
-    let footprint: Footprint = children::ask(CHILD, &spec, PATIENCE)?;
-    let count = footprint.count as f64;
-    let resident_bytes = footprint.resident_bytes as f64;
-    let (counted, each) = match many {
-        Many::Counters => (&COUNTERS, &RESIDENT_PER_COUNTER),
-        Many::Accounts => (&ACCOUNTS, &RESIDENT_PER_ACCOUNT),
-    };
-    Ok(vec![
-        counted.reads(count),
-        each.reads(resident_bytes / count),
-        RESIDENT.reads(resident_bytes / 1e6),
-        TIME_PER_CREATE.reads(footprint.create_ns as f64 / count),
-    ])
 }
 
 fn of_counters<C: counters::Contender>(count: usize) -> Result<Footprint> {

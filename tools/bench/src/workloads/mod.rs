@@ -62,6 +62,7 @@ pub(crate) enum Threads {
 
 /// The conditions under which one contender is measured once.
 pub(crate) struct Setting<'a> {
+    pub(crate) contender: Name,
     pub(crate) cpus: &'a Cpus,
     pub(crate) threads: usize,
     pub(crate) round: u32,

@@ -23,7 +23,7 @@ mod this_cpu;
 mod versions;
 
 family! {
-    $ for_allocator, allocators: Glibc
+    $ allocators: Glibc
     #[cfg(feature = "other-allocators")] Mimalloc
     #[cfg(feature = "other-allocators")] Jemalloc
     #[cfg(feature = "other-allocators")] Snmalloc

@@ -3,9 +3,7 @@
 
 use std::{collections::BTreeSet, sync::mpsc, thread};
 
-use super::{
-    Allocator, Glibc, OF_ANY_SIZE, SlubLock, SlubTid, ThisCpuCache, ThisCpuMalloc, for_allocator,
-};
+use super::{Allocator, Glibc, OF_ANY_SIZE, SlubLock, SlubTid, ThisCpuCache, ThisCpuMalloc};
 #[cfg(feature = "other-allocators")]
 use super::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
 use crate::cpus::Cpus;
@@ -130,7 +128,7 @@ fn threads_that_meet_on_a_cpu_keep_their_objects<A: Allocator>() {
 #[test]
 fn allocators_of_any_size_serve_mixed_sizes() {
     for &name in OF_ANY_SIZE.iter().filter(|name| name.available().is_ok()) {
-        for_allocator!(name, A => {
+        super::dispatch!(name, A => {
             let allocator = &A::new(16);
             allocator.enter();
             let mut random = fastrand::Rng::with_seed(1);

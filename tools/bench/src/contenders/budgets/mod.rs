@@ -13,7 +13,7 @@ mod plain;
 mod tests;
 
 family! {
-    $ for_budget, budgets: AtomicCas CompareTwice CompareOnce LimitedAdd Semaphore ThisCpu
+    $ budgets: AtomicCas CompareTwice CompareOnce LimitedAdd Semaphore ThisCpu
 }
 
 /// A budget of units that many threads share.

@@ -3,9 +3,7 @@
 
 use std::thread;
 
-use super::{
-    AtomicCas, CompareOnce, CompareTwice, Contender, LimitedAdd, Semaphore, ThisCpu, for_budget,
-};
+use super::{AtomicCas, CompareOnce, CompareTwice, Contender, LimitedAdd, Semaphore, ThisCpu};
 use crate::contenders::Name;
 
 fn units_are_conserved<C: Contender>() {
@@ -48,7 +46,7 @@ test_each! {
 
 #[test]
 fn right_designs_claim_to_be_right() {
-    let is_right = |name: &Name| for_budget!(*name, C => C::IS_RIGHT);
+    let is_right = |name: &Name| super::dispatch!(*name, C => C::IS_RIGHT);
     let right: Vec<Name> = super::ALL.iter().copied().filter(is_right).collect();
     assert_eq!(right, [Name::AtomicCas, Name::Semaphore, Name::ThisCpu]);
 }

@@ -17,7 +17,7 @@ mod section;
 mod tests;
 
 family! {
-    $ for_counter, counters: Atomic SpinlockFold Dumazet LiGate Striped Section ThisCpu; Nothing
+    $ counters: Atomic SpinlockFold Dumazet LiGate Striped Section ThisCpu; Nothing
 }
 
 /// A counter that many threads share.

@@ -17,7 +17,7 @@ mod plain;
 mod tests;
 
 family! {
-    $ for_ledger, ledgers: Atomic Kamezawa PerThread64 MemcgStock ThisCpu; Nothing
+    $ ledgers: Atomic Kamezawa PerThread64 MemcgStock ThisCpu; Nothing
 }
 
 /// A ledger whose accounts many threads charge.

@@ -7,7 +7,7 @@ mod designs;
 mod tests;
 
 family! {
-    $ for_registry, registries: MetricsExporter PrometheusClient ThisCpu ThisCpuFacade
+    $ registries: MetricsExporter PrometheusClient ThisCpu ThisCpuFacade
 }
 
 /// The name under which the only metric is registered. `prometheus-client` appends `_total`.

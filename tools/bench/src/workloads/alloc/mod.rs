@@ -26,10 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::{Info, Measured, Setting, Threads, Workload};
 use crate::{
     children,
-    contenders::{
-        Name,
-        allocators::{self, for_allocator},
-    },
+    contenders::{Name, allocators},
     cpus::Cpus,
     metric::{RESIDENT_BYTES, TIME_PER_OP},
 };
@@ -152,7 +149,7 @@ pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     }
     let value = match spec.contender {
         Name::Nothing => resident::resident_bytes::<allocators::Glibc>(cpus, &[]),
-        name => for_allocator!(name, A => match pattern {
+        name => allocators::dispatch!(name, A => match pattern {
             Pattern::Pair(size) => timed::pair::<A>(cpus, spec, size),
             Pattern::Burst(size) => timed::burst::<A>(cpus, spec, size),
             Pattern::Churn(size) => timed::churn::<A>(cpus, spec, size),
@@ -164,7 +161,7 @@ pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
 }
 
 /// Measures one contender in a child.
-pub(crate) fn measure(case: AllocCase, contender: Name, setting: &Setting<'_>) -> Measured {
+pub(crate) fn measure(case: AllocCase, setting: &Setting<'_>) -> Measured {
     let (threads, length) = (setting.threads, setting.length);
     let ask = |contender| {
         let case = case.0.to_owned();
@@ -172,7 +169,7 @@ pub(crate) fn measure(case: AllocCase, contender: Name, setting: &Setting<'_>) -
         // Many threads that share CPUs may need some of the extra minute to begin and to end.
         children::ask::<f64>(CHILD, &spec, length * 2 + Duration::from_secs(60))
     };
-    let value = ask(contender)?;
+    let value = ask(setting.contender)?;
     Ok(vec![match case.measures_memory() {
         true => RESIDENT_BYTES.reads(value - ask(Name::Nothing)?),
         false => TIME_PER_OP.reads(value),
