@@ -36,21 +36,20 @@ macro_rules! family {
     };
 }
 
-/// Makes a test of each generic check for each contender, in a module of that name.
+/// Makes a test of each generic check, for all contenders of a family that can run here.
 #[cfg(test)]
-macro_rules! test_each {
-    ($checks:tt; $($(#[$cfg:meta])* $module:ident: $Contender:ty,)*) => {
-        $($(#[$cfg])* mod $module {
-            use super::*;
-
-            test_each!(@ $checks $Contender);
-        })*
-    };
-    (@ [$($check:ident)*] $Contender:ty) => {
-        $(#[test]
-        fn $check() {
-            super::$check::<$Contender>();
-        })*
+macro_rules! test_all {
+    ($($check:ident)*) => {
+        mod all {
+            $(#[test]
+            fn $check() {
+                for &name in super::super::ALL.iter().filter(|name| name.available().is_ok()) {
+                    // Shown if the check fails.
+                    println!("{name}");
+                    super::super::dispatch!(name, C => super::$check::<C>());
+                }
+            })*
+        }
     };
 }
 

@@ -3,9 +3,7 @@
 
 use std::{collections::BTreeSet, sync::mpsc, thread};
 
-use super::{Allocator, Glibc, OF_ANY_SIZE, SlubLock, SlubTid, ThisCpuCache, ThisCpuMalloc};
-#[cfg(feature = "other-allocators")]
-use super::{Jemalloc, Mimalloc, Rpmalloc, Snmalloc};
+use super::{Allocator, OF_ANY_SIZE, SlubLock, SlubTid};
 use crate::cpus::Cpus;
 
 const SIZES: [usize; 6] = [8, 16, 64, 1024, 4096, 16384];
@@ -140,28 +138,29 @@ fn allocators_of_any_size_serve_mixed_sizes() {
     }
 }
 
-test_each! {
-    [
-        objects_are_distinct_and_keep_their_contents
-        objects_may_be_freed_on_another_thread
-        threads_that_meet_on_a_cpu_keep_their_objects
-    ];
-    glibc: Glibc,
-    #[cfg(feature = "other-allocators")]
-    mimalloc: Mimalloc,
-    #[cfg(feature = "other-allocators")]
-    jemalloc: Jemalloc,
-    #[cfg(feature = "other-allocators")]
-    snmalloc: Snmalloc,
-    #[cfg(feature = "other-allocators")]
-    rpmalloc: Rpmalloc,
-    slub_lock: SlubLock,
-    // With one freelist per CPU, threads meet only if one is preempted within a few nanoseconds.
-    slub_lock_on_one_freelist: SlubLock<1>,
-    slub_tid: SlubTid,
-    slub_tid_on_one_freelist: SlubTid<1>,
-    this_cpu_cache: ThisCpuCache,
-    this_cpu_malloc: ThisCpuMalloc,
+test_all! {
+    objects_are_distinct_and_keep_their_contents
+    objects_may_be_freed_on_another_thread
+    threads_that_meet_on_a_cpu_keep_their_objects
+}
+
+/// With one freelist per CPU, threads meet only if one is preempted within a few nanoseconds.
+mod on_one_freelist {
+    use super::*;
+
+    #[test]
+    fn slub_lock_serves_threads() {
+        objects_are_distinct_and_keep_their_contents::<SlubLock<1>>();
+        objects_may_be_freed_on_another_thread::<SlubLock<1>>();
+        threads_that_meet_on_a_cpu_keep_their_objects::<SlubLock<1>>();
+    }
+
+    #[test]
+    fn slub_tid_serves_threads() {
+        objects_are_distinct_and_keep_their_contents::<SlubTid<1>>();
+        objects_may_be_freed_on_another_thread::<SlubTid<1>>();
+        threads_that_meet_on_a_cpu_keep_their_objects::<SlubTid<1>>();
+    }
 }
 
 /// Counts the allocations before the object that was freed last is allocated again.

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use super::{AtomicCas, CompareOnce, CompareTwice, Contender, LimitedAdd, Semaphore, ThisCpu};
+use super::Contender;
 use crate::contenders::Name;
 
 fn units_are_conserved<C: Contender>() {
@@ -34,15 +34,7 @@ fn limit_holds_for_one_thread<C: Contender>() {
     assert_eq!(budget.available(), 1000);
 }
 
-test_each! {
-    [units_are_conserved limit_holds_for_one_thread];
-    atomic_cas: AtomicCas,
-    compare_twice: CompareTwice,
-    compare_once: CompareOnce,
-    limited_add: LimitedAdd,
-    semaphore: Semaphore,
-    this_cpu: ThisCpu,
-}
+test_all!(units_are_conserved limit_holds_for_one_thread);
 
 #[test]
 fn right_designs_claim_to_be_right() {

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use super::{Atomic, COUNTERS, Contender, Kamezawa, MemcgStock, PerThread64, ThisCpu};
+use super::{Atomic, COUNTERS, Contender, Kamezawa, MemcgStock, PerThread64};
 use crate::cpus::Cpus;
 
 const THREADS: usize = 4;
@@ -76,14 +76,7 @@ fn counts_exactly_when_one_thread_charges_two_ledgers<C: Contender>() {
     }
 }
 
-test_each! {
-    [counts_exactly counts_exactly_when_one_thread_charges_two_ledgers];
-    atomic: Atomic,
-    kamezawa: Kamezawa,
-    per_thread_64: PerThread64,
-    memcg_stock: MemcgStock,
-    this_cpu: ThisCpu,
-}
+test_all!(counts_exactly counts_exactly_when_one_thread_charges_two_ledgers);
 
 /// Counts the misses when a thread on one CPU charges `live` accounts in 64 rounds.
 fn misses_of<C: Contender>(live: usize) -> Option<u64> {

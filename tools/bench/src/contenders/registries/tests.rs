@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use super::{Contender, MetricsExporter, PrometheusClient, ThisCpu, ThisCpuFacade, total};
+use super::{Contender, total};
 
 fn scrape_includes_all_increments<C: Contender>() {
     let registry = C::new();
@@ -19,10 +19,4 @@ fn scrape_includes_all_increments<C: Contender>() {
     assert_eq!(series.count(), 2, "{text}");
 }
 
-#[test]
-fn scrapes_include_all_increments() {
-    scrape_includes_all_increments::<MetricsExporter>();
-    scrape_includes_all_increments::<PrometheusClient>();
-    scrape_includes_all_increments::<ThisCpu>();
-    scrape_includes_all_increments::<ThisCpuFacade>();
-}
+test_all!(scrape_includes_all_increments);
