@@ -6,6 +6,7 @@
 //! moved to another CPU between finding its lane and changing it.
 
 use std::{
+    cmp::Ordering,
     ops::Deref,
     sync::atomic::{
         AtomicBool, AtomicI64,
@@ -106,6 +107,24 @@ pub(super) fn batch() -> i64 {
 /// Returns the kernel's estimate of how much all lanes can hold back from the total.
 pub(super) fn held_back_max(batch: i64) -> i64 {
     batch * cpus::online() as i64
+}
+
+/// Compares a counter with `limit` as the kernel does.
+///
+/// The rough value decides if it is further from the limit than the lanes can hold back. Otherwise
+/// the exact sum decides, and is returned too.
+#[inline]
+pub(super) fn rough_then_exact(
+    rough: i64,
+    limit: i64,
+    held_back_max: i64,
+    sum: impl FnOnce() -> i64,
+) -> (Ordering, Option<i64>) {
+    if rough.abs_diff(limit) > held_back_max.unsigned_abs() {
+        return (rough.cmp(&limit), None);
+    }
+    let sum = sum();
+    (sum.cmp(&limit), Some(sum))
 }
 
 /// Waits for another thread to finish something short.

@@ -13,7 +13,7 @@ use std::{
     sync::atomic::{AtomicI64, Ordering::Relaxed},
 };
 
-use super::lanes::{Lanes, Padded, SpinLock};
+use super::lanes::{Lanes, Padded, SpinLock, rough_then_exact};
 use crate::cpus;
 
 /// The lanes, and the total with its lock on one cache line.
@@ -63,19 +63,10 @@ impl PercpuCounter {
         self.locked(|counter| counter.sum())
     }
 
-    /// Compares the counter with `limit` as the kernel does.
-    ///
-    /// The total decides if it is further from the limit than the kernel's estimate of what the
-    /// lanes hold back. Otherwise the sum decides, and is returned too.
+    /// Compares the counter with `limit` as the kernel does; returns the sum if that decided.
     #[inline]
     pub(super) fn compare(&self, limit: i64, batch: i64) -> (Ordering, Option<i64>) {
-        let rough = self.rough();
-        if rough.abs_diff(limit) > (batch * self.cpus).unsigned_abs() {
-            (rough.cmp(&limit), None)
-        } else {
-            let sum = self.sum();
-            (sum.cmp(&limit), Some(sum))
-        }
+        rough_then_exact(self.rough(), limit, batch * self.cpus, || self.sum())
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
     },
 };
 
-use super::{Contender, rough_then_exact};
+use super::Contender;
 use crate::contenders::lanes::{self, Lanes, Padded};
 
 /// The shared words and the lanes.
@@ -118,6 +118,6 @@ impl Contender for Dumazet {
 
     #[inline]
     fn compare(&self, limit: i64) -> Ordering {
-        rough_then_exact(self.rough(), limit, self.held_back_max, || self.sum())
+        lanes::rough_then_exact(self.rough(), limit, self.held_back_max, || self.sum()).0
     }
 }

@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use super::{Contender, rough_then_exact};
+use super::Contender;
 use crate::contenders::lanes::{self, Lanes, Padded};
 
 pub(crate) struct LiGate {
@@ -91,6 +91,6 @@ impl Contender for LiGate {
     fn compare(&self, limit: i64) -> Ordering {
         // Relaxed: any recent value will do.
         let rough = self.shared.total.load(Relaxed);
-        rough_then_exact(rough, limit, self.held_back_max, || self.sum())
+        lanes::rough_then_exact(rough, limit, self.held_back_max, || self.sum()).0
     }
 }

@@ -40,21 +40,3 @@ pub(crate) trait Contender: Send + Sync + Sized {
     /// Takes the calling thread off per-CPU lanes forever, if the design supports such threads.
     fn leave_lanes() {}
 }
-
-/// Compares a counter with `limit` as the kernel does.
-///
-/// The rough value decides if it is further from the limit than the lanes can hold back. Otherwise
-/// the exact sum decides.
-#[inline]
-fn rough_then_exact(
-    rough: i64,
-    limit: i64,
-    held_back_max: i64,
-    sum: impl FnOnce() -> i64,
-) -> Ordering {
-    if rough.abs_diff(limit) > held_back_max.unsigned_abs() {
-        rough.cmp(&limit)
-    } else {
-        sum().cmp(&limit)
-    }
-}

@@ -5,16 +5,28 @@ use ::prometheus_client::{
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
-use metrics::{Key, Label, Level, Metadata, Recorder};
+use metrics::{Key, Label, Level, Metadata, Recorder as _};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 use super::{Contender, METRIC};
 
-fn register(recorder: &impl Recorder, label: &str) -> metrics::Counter {
-    // The place in the program where the metric is registered. Neither recorder reads it.
-    const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
-    let key = Key::from_parts(METRIC, vec![Label::new("path", label.to_owned())]);
-    recorder.register_counter(&key, &METADATA)
+/// Implements the parts of a contender that go through the `metrics` facade.
+macro_rules! through_facade {
+    () => {
+        type Handle = metrics::Counter;
+
+        fn counter(&self, label: &str) -> metrics::Counter {
+            // The place where the metric is registered. Neither recorder reads it.
+            const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
+            let key = Key::from_parts(METRIC, vec![Label::new("path", label.to_owned())]);
+            self.recorder.register_counter(&key, &METADATA)
+        }
+
+        #[inline(always)]
+        fn increment(counter: &metrics::Counter) {
+            counter.increment(1);
+        }
+    };
 }
 
 /// The metrics-exporter-prometheus crate, through the facade.
@@ -24,20 +36,11 @@ pub(crate) struct MetricsExporter {
 }
 
 impl Contender for MetricsExporter {
-    type Handle = metrics::Counter;
+    through_facade!();
 
     fn new() -> Self {
         let recorder = PrometheusBuilder::new().build_recorder();
         Self { handle: recorder.handle(), recorder }
-    }
-
-    fn counter(&self, label: &str) -> metrics::Counter {
-        register(&self.recorder, label)
-    }
-
-    #[inline(always)]
-    fn increment(counter: &metrics::Counter) {
-        counter.increment(1);
     }
 
     fn scrape(&self) -> String {
@@ -108,20 +111,11 @@ pub(crate) struct ThisCpuFacade {
 }
 
 impl Contender for ThisCpuFacade {
-    type Handle = metrics::Counter;
+    through_facade!();
 
     fn new() -> Self {
         let registry = thiscpu_metrics::Registry::new();
         Self { recorder: registry.recorder(), registry }
-    }
-
-    fn counter(&self, label: &str) -> metrics::Counter {
-        register(&self.recorder, label)
-    }
-
-    #[inline(always)]
-    fn increment(counter: &metrics::Counter) {
-        counter.increment(1);
     }
 
     fn scrape(&self) -> String {
