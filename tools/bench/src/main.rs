@@ -80,17 +80,17 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match output::parse::<Cli>().command {
-        Some(Command::Bench(args)) => bench::main(&args),
-        None => bench::main(&Args::default()),
+    let done = match output::parse::<Cli>().command {
+        Some(Command::Bench(args)) => return bench::main(&args),
+        None => return bench::main(&Args::default()),
         Some(Command::Report { directory }) => report::redraw(&directory),
-        Some(Command::MemoryChild { spec }) => answer(memory::child(&spec)),
-        Some(Command::AllocChild { spec }) => answer(alloc::child(&spec)),
-    }
+        Some(Command::MemoryChild { spec }) => memory::child(&spec).and_then(answer),
+        Some(Command::AllocChild { spec }) => alloc::child(&spec).and_then(answer),
+    };
+    done.map_or_else(|why| complain(&format!("{why:#}"), FAILED), |()| ExitCode::SUCCESS)
 }
 
 /// Prints a child's answer.
-fn answer(answer: Result<String>) -> ExitCode {
-    let printed = answer.and_then(|text| print_line(&text).map_err(anyhow::Error::msg));
-    printed.map_or_else(|why| complain(&format!("{why:#}"), FAILED), |_| ExitCode::SUCCESS)
+fn answer(text: String) -> Result<()> {
+    print_line(&text).map(drop).map_err(anyhow::Error::msg)
 }

@@ -54,30 +54,19 @@ impl CurrentCpu {
 
 /// Loads `cpu_id` from the rseq area, which is `offset` bytes from the thread pointer.
 #[inline(always)]
-#[cfg(target_arch = "x86_64")]
 fn cpu_id(offset: isize) -> u32 {
     let id: u32;
     // SAFETY: `offset` is from `area_offset`, so every thread has an area of at least 32 bytes at
     // that distance. The load is of its aligned 4-byte field at 4.
     unsafe {
+        #[cfg(target_arch = "x86_64")]
         core::arch::asm!(
             "mov {id:e}, dword ptr fs:[{offset} + 4]",
             id = out(reg) id,
             offset = in(reg) offset,
             options(nostack, readonly, preserves_flags),
         );
-    }
-    id
-}
-
-/// Loads `cpu_id` from the rseq area, which is `offset` bytes from the thread pointer.
-#[inline(always)]
-#[cfg(target_arch = "aarch64")]
-fn cpu_id(offset: isize) -> u32 {
-    let id: u32;
-    // SAFETY: `offset` is from `area_offset`, so every thread has an area of at least 32 bytes at
-    // that distance. The load is of its aligned 4-byte field at 4.
-    unsafe {
+        #[cfg(target_arch = "aarch64")]
         core::arch::asm!(
             "mrs {area}, tpidr_el0",
             "add {area}, {area}, {offset}",

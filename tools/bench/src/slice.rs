@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
         mpsc::{self, SyncSender},
     },
-    thread::{self, Scope, ScopedJoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -77,17 +77,34 @@ where
         // are operations even on a busy machine, where a slice may be over before a thread begins.
         signals.obey(step, u64::from(has_cpu_each), prepare(index), is_ready)
     };
+    let (is_ready, ready) = mpsc::sync_channel(threads);
     let (done, elapsed, outcome) = thread::scope(|scope| {
         let stop_at_last = StopOnDrop(&signals.stop);
         let closed_gate = signals.gate.write();
-        let (spawned, all_are_ready) = spawn(scope, threads, &work);
+        let spawn = |index| {
+            let (work, is_ready) = (&work, is_ready.clone());
+            thread::Builder::new()
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, move || work(index, is_ready))
+                .with_context(|| format!("cannot start thread {} of {threads}", index + 1))
+        };
+        let spawned: Result<Vec<_>> = (0..threads).map(spawn).collect();
+        drop(is_ready);
+        // A thread that fails drops its sender without a message, so that this does not wait.
+        let all_are_ready = ready.iter().take(threads).count() == threads;
         // The clock is read first: after the start, many threads compete with this one for a CPU.
         let started = Instant::now();
         drop(closed_gate);
         let outcome = all_are_ready.then(conduct);
         let elapsed = started.elapsed();
         drop(stop_at_last);
-        anyhow::Ok((join(spawned?)?, elapsed, outcome.context("a thread was not ready")??))
+        let mut all = Done::default();
+        for thread in spawned? {
+            let one = cpus::join(thread)?;
+            all.ops += one.ops;
+            all.worked += one.worked;
+        }
+        anyhow::Ok((all, elapsed, outcome.context("a thread was not ready")??))
     })?;
     let all_ops = done.ops + u64::from(step) * threads as u64;
     let ops_ns = match has_cpu_each {
@@ -96,43 +113,6 @@ where
     };
     Ok(Slice { ops: done.ops, all_ops, elapsed, ops_ns, outcome })
 }
-
-/// Starts the threads, waits until they are ready, and returns whether all of them are.
-fn spawn<'scope, Work>(
-    scope: &'scope Scope<'scope, '_>,
-    threads: usize,
-    work: &'scope Work,
-) -> (Result<Vec<Worker<'scope>>>, bool)
-where
-    Work: Fn(usize, SyncSender<()>) -> Result<Done> + Sync,
-{
-    let (is_ready, ready) = mpsc::sync_channel(threads);
-    let spawned = (0..threads)
-        .map(|index| {
-            let is_ready = is_ready.clone();
-            thread::Builder::new()
-                .stack_size(STACK_BYTES)
-                .spawn_scoped(scope, move || work(index, is_ready))
-                .with_context(|| format!("cannot start thread {} of {threads}", index + 1))
-        })
-        .collect();
-    drop(is_ready);
-    // A thread that fails drops its sender without a message, so that this does not wait for it.
-    (spawned, ready.iter().take(threads).count() == threads)
-}
-
-/// Adds up the work of all threads.
-fn join(workers: Vec<Worker<'_>>) -> Result<Done> {
-    let mut all = Done::default();
-    for worker in workers {
-        let one = cpus::join(worker)?;
-        all.ops += one.ops;
-        all.worked += one.worked;
-    }
-    Ok(all)
-}
-
-type Worker<'scope> = ScopedJoinHandle<'scope, Result<Done>>;
 
 /// The work of a thread from start to stop.
 #[derive(Default)]

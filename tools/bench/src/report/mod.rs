@@ -14,11 +14,11 @@ mod plot;
 mod run;
 mod series;
 
-use std::{path::Path, process::ExitCode};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
-use thiscpu_test_support::tool::output::{FAILED, complain, note};
+use thiscpu_test_support::tool::output::note;
 
 pub(crate) use self::directory::Directory;
 use self::{plot::Picture, run::Run};
@@ -117,17 +117,10 @@ impl Report {
 }
 
 /// Runs `thiscpu-bench report DIR`: draws the report in a directory again.
-pub(crate) fn redraw(path: &Path) -> ExitCode {
-    let redrawn = Report::read(path).and_then(|report| {
-        let directory = Directory::prepare(path)?;
-        report.write(&directory)?;
-        Ok(directory.page())
-    });
-    match redrawn {
-        Ok(page) => {
-            note(&format!("the report is in {}", page.display()));
-            ExitCode::SUCCESS
-        }
-        Err(why) => complain(&format!("{why:#}"), FAILED),
-    }
+pub(crate) fn redraw(path: &Path) -> Result<()> {
+    let report = Report::read(path)?;
+    let directory = Directory::prepare(path)?;
+    report.write(&directory)?;
+    note(&format!("the report is in {}", directory.page().display()));
+    Ok(())
 }

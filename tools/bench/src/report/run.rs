@@ -102,22 +102,14 @@ fn command(
     tier: Option<&str>,
     arguments: impl IntoIterator<Item = String>,
 ) -> String {
-    let mut words = Vec::new();
-    if let Some(tier) = tier {
-        words.push(format!("{TIER}={}", quoted(tier)));
-    }
-    words.extend(["cargo", "run"].map(str::to_owned));
-    if build.is_optimized {
-        words.push("--release".to_owned());
-    }
-    words.extend(["-p", env!("CARGO_PKG_NAME")].map(str::to_owned));
+    let tier = tier.map(|tier| format!("{TIER}={} ", quoted(tier))).unwrap_or_default();
+    let profile = if build.is_optimized { " --release" } else { "" };
     // The C library's is in every build.
-    if build.allocators.len() > 1 {
-        words.extend(["--features", "other-allocators"].map(str::to_owned));
-    }
-    words.push("--".to_owned());
-    words.extend(arguments.into_iter().map(|argument| quoted(&argument)));
-    words.join(" ")
+    let has_others = build.allocators.len() > 1;
+    let features = if has_others { " --features other-allocators" } else { "" };
+    let arguments: String =
+        arguments.into_iter().map(|argument| format!(" {}", quoted(&argument))).collect();
+    format!("{tier}cargo run{profile} -p {}{features} --{arguments}", env!("CARGO_PKG_NAME"))
 }
 
 /// Quotes a word for the shell. It fails only on NUL, which no argument of a process has.

@@ -217,6 +217,7 @@ mod tests {
             ("pair-64", "none", 2),
             ("pair-64", "atomic", 2),
             ("resident-64", "slub-tid", 64),
+            ("resident-64", "slub-lock", 64),
             ("pair-64", "glibc", 0),
         ] {
             ChildSpec::parse(&text(case, contender, threads)).unwrap_err();

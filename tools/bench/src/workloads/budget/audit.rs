@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 
 use anyhow::ensure;
 
-use crate::contenders::{Padded, budgets::Contender};
+use crate::{
+    contenders::{Padded, budgets::Contender},
+    metric::{AUDITED, OVER_GRANTS, REFUSED, Reading, WRONG_REFUSALS},
+};
 
 /// A budget with an oracle that checks each call.
 pub(super) struct Audit<'a, C> {
@@ -40,19 +43,10 @@ impl<'a, C: Contender> Audit<'a, C> {
         Self { budget, limit: limit as i64, is_enough, oracle: Padded::default() }
     }
 
-    /// Returns how many grants went past the limit.
-    pub(super) fn over_grants(&self) -> u64 {
-        self.oracle.over_grants.load(SeqCst)
-    }
-
-    /// Returns how many calls were refused units that were available throughout the call.
-    pub(super) fn wrong_refusals(&self) -> u64 {
-        self.oracle.wrong_refusals.load(SeqCst)
-    }
-
     /// Fails if a contender that claims to be right granted or refused wrongly.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        let (over, wrong) = (self.over_grants(), self.wrong_refusals());
+        let Oracle { over_grants, wrong_refusals, .. } = &*self.oracle;
+        let [over, wrong] = [over_grants, wrong_refusals].map(|count| count.load(SeqCst));
         ensure!(
             !C::IS_RIGHT || (over, wrong) == (0, 0),
             "{over} grants past the limit and {wrong} wrong refusals in {} calls",
@@ -66,11 +60,16 @@ impl<'a, C: Contender> Audit<'a, C> {
         [grants, refusals, releases].map(|count| count.load(SeqCst)).into_iter().sum()
     }
 
-    /// Returns the refused share of the calls that acquire.
-    pub(super) fn refused_percent(&self) -> f64 {
-        let [grants, refusals] =
-            [&self.oracle.grants, &self.oracle.refusals].map(|n| n.load(SeqCst));
-        100.0 * refusals as f64 / (grants + refusals).max(1) as f64
+    pub(super) fn readings(&self) -> [Reading; 4] {
+        let Oracle { grants, refusals, over_grants, wrong_refusals, .. } = &*self.oracle;
+        let [grants, refusals, over, wrong] =
+            [grants, refusals, over_grants, wrong_refusals].map(|count| count.load(SeqCst) as f64);
+        [
+            OVER_GRANTS.reads(over),
+            WRONG_REFUSALS.reads(wrong),
+            AUDITED.reads(self.calls() as f64),
+            REFUSED.reads(100.0 * refusals / (grants + refusals).max(1.0)),
+        ]
     }
 }
 

@@ -34,7 +34,7 @@ use self::{
 use super::{Measured, Setting};
 use crate::{
     contenders::{Padded, budgets::Contender},
-    metric::{AUDITED, OVER_GRANTS, RECALLS_PER_SECOND, REFUSED, TIME_PER_OP, WRONG_REFUSALS},
+    metric::{RECALLS_PER_SECOND, Reading, TIME_PER_OP},
     slice::{self, Slice},
 };
 
@@ -96,13 +96,7 @@ fn within_limit<C: Contender>(setting: &Setting<'_>, each: u64, policy: FreePoli
     let mut readings = vec![TIME_PER_OP.reads(timed.op_ns()?)];
     let per_second = |recalls: u64| recalls as f64 / timed.elapsed.as_secs_f64();
     readings.extend(timed.outcome.map(|recalls| RECALLS_PER_SECOND.reads(per_second(recalls))));
-    let audit = audited(setting, &*budget, limit, policy)?;
-    readings.extend([
-        OVER_GRANTS.reads(audit.over_grants() as f64),
-        WRONG_REFUSALS.reads(audit.wrong_refusals() as f64),
-        AUDITED.reads(audit.calls() as f64),
-        REFUSED.reads(audit.refused_percent()),
-    ]);
+    readings.extend(audited(setting, &*budget, limit, policy)?);
     Ok(readings)
 }
 
@@ -130,12 +124,12 @@ fn ensure_all_available(budget: &impl Contender, limit: u64) -> anyhow::Result<(
 }
 
 /// Runs the writers with an auditor between them and the budget.
-fn audited<'a, C: Contender>(
+fn audited<C: Contender>(
     setting: &Setting<'_>,
-    budget: &'a C,
+    budget: &C,
     limit: u64,
     policy: FreePolicy,
-) -> anyhow::Result<Audit<'a, C>> {
+) -> anyhow::Result<[Reading; 4]> {
     const SHARE: u32 = 4;
     let audit = Audit::new(budget, limit, matches!(policy, FreePolicy::AtMost(_)));
     let conduct = || {
@@ -152,5 +146,5 @@ fn audited<'a, C: Contender>(
     write(setting, &audit, policy, conduct)?;
     audit.check()?;
     ensure_all_available(budget, limit)?;
-    Ok(audit)
+    Ok(audit.readings())
 }
