@@ -108,23 +108,15 @@ extern "C" fn count_signal(_: i32) {
 }
 
 fn by_signal(one: usize, other: usize) -> Outcome {
-    // SAFETY: a zeroed sigaction is valid, the handler only changes an atomic, and the old action
-    // is restored below.
-    let old = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = count_signal as *const () as usize;
-        action.sa_flags = libc::SA_RESTART;
-        let mut old = std::mem::zeroed();
-        libc::sigaction(libc::SIGUSR1, &action, &mut old);
-        old
-    };
+    // SAFETY: the handler only changes an atomic, and the old one is restored below.
+    let old = unsafe { libc::signal(libc::SIGUSR1, count_signal as *const () as usize) };
     SIGNALS.store(0, SeqCst);
     let rounds = rounds(one, other, |victim| {
         // SAFETY: the victim waits for this round's end, so it is alive.
         unsafe { libc::pthread_kill(victim, libc::SIGUSR1) };
     });
-    // SAFETY: the action is the one that was there before.
-    unsafe { libc::sigaction(libc::SIGUSR1, &old, std::ptr::null_mut()) };
+    // SAFETY: the handler is the one that was there before.
+    unsafe { libc::signal(libc::SIGUSR1, old) };
     match SIGNALS.load(SeqCst) {
         ROUNDS => judge(rounds),
         arrived => Outcome::Failed(format!("only {arrived} of {ROUNDS} signals arrived")),
