@@ -74,10 +74,10 @@ fn execute(command: Option<Command>) -> Result<ExitCode> {
     match command {
         Some(Command::Doctor(args)) => return doctor::main(&args),
         Some(Command::Run(args)) => return Ok(run::main(&args)),
-        Some(Command::Demo(args)) => demo::main(&args)?,
+        Some(Command::Demo(args)) => demo::main(args.seconds)?,
         Some(Command::Completions { shell }) => manual::completions(shell)?,
         Some(Command::Man { directory }) => manual::pages(&directory)?,
-        None => demo::main(&demo::Args::default())?,
+        None => demo::main(demo::SECONDS)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use indicatif::HumanCount;
 use thiscpu::Counter;
 
-use super::screen::{TICK, watch};
+use super::screen::TICK;
 use super::{Row, Scene, crew};
 
 pub(super) const SCENE: Scene = Scene {
@@ -76,7 +76,7 @@ fn costs(length: Duration) -> Result<(f64, f64)> {
     let (mut made, mut counter_ns, mut atomic_ns) = (0, f64::MAX, f64::MAX);
     for _ in 0..TURNS {
         let show = || format!("thiscpu: {}", HumanCount(counter.sum() as u64));
-        let (work, ()) = crew::run(|_| || counter.inc(), || watch(turn, show));
+        let work = crew::run(turn, |_| || counter.inc(), show);
         made += work.operations;
         counter_ns = counter_ns.min(work.ns_each());
         // Relaxed: a counter orders nothing else.
@@ -84,7 +84,7 @@ fn costs(length: Duration) -> Result<(f64, f64)> {
             atomic.fetch_add(1, Relaxed);
         };
         let show = || format!("one atomic: {}", HumanCount(atomic.load(Relaxed) as u64));
-        let (work, ()) = crew::run(|_| add, || watch(turn, show));
+        let work = crew::run(turn, |_| add, show);
         atomic_ns = atomic_ns.min(work.ns_each());
     }
     let sum = counter.sum() as u64;
@@ -138,6 +138,6 @@ fn sums_of(length: Duration, add: &(dyn Fn(usize, i64) + Sync), sum: &dyn Fn() -
         }
         format!("wrong sums: {}", sums.text())
     };
-    crew::run(prepare, || watch(length, look));
+    crew::run(length, prepare, look);
     sums
 }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::screen::watch;
+
 /// Operations between two looks at whether the scene is over.
 const BATCH: u64 = 64;
 
@@ -46,13 +48,14 @@ impl Work {
     }
 }
 
-/// Runs a worker on each thread until `conduct` returns on the calling thread.
+/// Runs a worker on each thread for `length`, and shows what `look` returns meanwhile.
 ///
 /// `prepare` makes the worker of each index; a worker is called again and again.
-pub(super) fn run<W: FnMut() + Send, T>(
+pub(super) fn run<W: FnMut() + Send>(
+    length: Duration,
     prepare: impl Fn(usize) -> W,
-    conduct: impl FnOnce() -> T,
-) -> (Work, T) {
+    look: impl FnMut() -> String,
+) -> Work {
     // Relaxed: the threads are joined; nothing else depends on when they see it.
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -69,7 +72,7 @@ pub(super) fn run<W: FnMut() + Send, T>(
                 })
             })
             .collect();
-        let result = conduct();
+        watch(length, look);
         is_over.store(true, Relaxed);
         let mut all = Work::default();
         for worker in workers {
@@ -77,6 +80,6 @@ pub(super) fn run<W: FnMut() + Send, T>(
             all.operations += work.operations;
             all.busy += work.busy;
         }
-        (all, result)
+        all
     })
 }

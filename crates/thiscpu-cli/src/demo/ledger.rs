@@ -9,7 +9,6 @@ use anyhow::{Result, ensure};
 use indicatif::HumanCount;
 use thiscpu::Ledger;
 
-use super::screen::watch;
 use super::{Row, Scene, crew};
 
 pub(super) const SCENE: Scene = Scene {
@@ -54,7 +53,7 @@ fn run(length: Duration) -> Result<Vec<Row>> {
         });
         format!("{} charges, busiest {}", HumanCount(total as u64), HumanCount(largest as u64))
     };
-    let (work, ()) = crew::run(prepare, || watch(length / 2, show));
+    let work = crew::run(length / 2, prepare, show);
     let mut total = 0;
     ledger.for_each(|_, [requests]| total += requests);
     let made = work.operations;
@@ -70,7 +69,7 @@ fn run(length: Duration) -> Result<Vec<Row>> {
         }
     };
     let show = || "a map under a lock".to_owned();
-    let (locked, ()) = crew::run(prepare, || watch(length / 2, show));
+    let locked = crew::run(length / 2, prepare, show);
     let (ours, theirs) = (work.ns_each(), locked.ns_each());
     Ok(vec![
         Row::of_times("a charge, while all threads charge", "locked map", ours, theirs),

@@ -7,7 +7,6 @@ use anyhow::{Result, ensure};
 use indicatif::HumanCount;
 use thiscpu::Budget;
 
-use super::screen::watch;
 use super::{Row, Scene, crew};
 
 pub(super) const SCENE: Scene = Scene {
@@ -68,7 +67,7 @@ fn run(length: Duration) -> Result<Vec<Row>> {
         }
     };
     let show = || format!("thiscpu: {} held", audit.peak());
-    crew::run(prepare, || watch(length / 2, show));
+    crew::run(length / 2, prepare, show);
     let peak = audit.peak.load(Relaxed);
     ensure!(peak <= LIMIT, "a limit of {LIMIT} was exceeded: {peak}; please report this");
     // Every unit is free by now, but most of them are credit of some lane.
@@ -89,7 +88,7 @@ fn run(length: Duration) -> Result<Vec<Row>> {
         }
     };
     let show = || format!("check, then add: {} held", naive.peak());
-    crew::run(prepare, || watch(length / 2, show));
+    crew::run(length / 2, prepare, show);
     Ok(vec![Row {
         what: "most units held, of a limit of 1,000",
         usual_is: "check, then add",

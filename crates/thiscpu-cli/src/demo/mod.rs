@@ -21,15 +21,11 @@ use crate::output;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Seconds that all scenes take together, from 1 to 600
-    #[arg(long, default_value_t = 16.0, value_name = "SECONDS", value_parser = seconds)]
-    seconds: f64,
+    #[arg(long, default_value_t = SECONDS, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) seconds: f64,
 }
 
-impl Default for Args {
-    fn default() -> Self {
-        Args { seconds: 16.0 }
-    }
-}
+pub(crate) const SECONDS: f64 = 16.0;
 
 fn seconds(text: &str) -> Result<f64> {
     let seconds = text.parse()?;
@@ -75,12 +71,12 @@ impl Row {
 const SCENES: [Scene; 4] = [counter::SCENE, limit::SCENE, ledger::SCENE, objects::SCENE];
 
 /// Runs the subcommand.
-pub(crate) fn main(args: &Args) -> Result<()> {
+pub(crate) fn main(seconds: f64) -> Result<()> {
     let tier = thiscpu::tier()?;
     let cpus = crew::cpus();
     let threads = crew::threads();
     output::print(&format!("tier {tier}, {cpus} CPUs, {threads} threads\n"))?;
-    let length = Duration::from_secs_f64(args.seconds / SCENES.len() as f64);
+    let length = Duration::from_secs_f64(seconds / SCENES.len() as f64);
     for (index, scene) in SCENES.iter().enumerate() {
         let title = format!("\n{}/{} {}\n", index + 1, SCENES.len(), scene.title);
         if !output::print(&title)? {

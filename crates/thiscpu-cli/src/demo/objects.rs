@@ -12,7 +12,6 @@ use anyhow::Result;
 use indicatif::HumanCount;
 use thiscpu::RawCache;
 
-use super::screen::watch;
 use super::{Row, Scene, crew};
 
 pub(super) const SCENE: Scene = Scene {
@@ -121,7 +120,7 @@ fn measure(heap: &impl Heap, name: &str, length: Duration) -> (f64, u64) {
     // Relaxed: it is shown only.
     let freed = || exchange.remote.load(Relaxed);
     let show = || format!("{name}: {} freed", HumanCount(freed()));
-    let (work, ()) = crew::run(prepare, || watch(length, show));
+    let work = crew::run(length, prepare, show);
     (work.ns_each(), freed())
 }
 
