@@ -45,13 +45,15 @@ pub(super) struct Lanes<T = AtomicI64> {
     cpu: CurrentCpu,
 }
 
-impl<T: Default> Lanes<T> {
+impl<T: Default> Default for Lanes<T> {
     /// Creates one empty lane per possible CPU, rounded up to a power of two.
-    pub(super) fn new() -> Self {
+    fn default() -> Self {
         Self::at_most(usize::MAX)
     }
+}
 
-    /// Creates empty lanes as `new` does, but at most `most`, a power of two or `usize::MAX`.
+impl<T: Default> Lanes<T> {
+    /// Creates empty lanes as `default` does, but at most `most`, a power of two or `usize::MAX`.
     ///
     /// If there are more CPUs than lanes, some CPUs share a lane.
     pub(super) fn at_most(most: usize) -> Self {
@@ -99,14 +101,19 @@ impl Lanes {
     }
 }
 
-/// Returns the amount at which a lane is folded, by the kernel's rule.
-pub(super) fn batch() -> i64 {
-    (2 * cpus::online()).max(32) as i64
+/// The amounts that the kernel computes from the number of CPUs online.
+pub(super) struct Batch {
+    /// The amount at which a lane is folded.
+    pub(super) size: i64,
+    /// The estimate of how much all lanes can hold back from the total.
+    pub(super) held_back_max: i64,
 }
 
-/// Returns the kernel's estimate of how much all lanes can hold back from the total.
-pub(super) fn held_back_max(batch: i64) -> i64 {
-    batch * cpus::online() as i64
+impl Default for Batch {
+    fn default() -> Self {
+        let size = (2 * cpus::online()).max(32) as i64;
+        Self { size, held_back_max: size * cpus::online() as i64 }
+    }
 }
 
 /// Compares a counter with `limit` as the kernel does.

@@ -35,7 +35,7 @@ pub(super) struct Locked<'a>(&'a PercpuCounter);
 impl PercpuCounter {
     pub(super) fn new(value: i64) -> Self {
         let total = Total { value: AtomicI64::new(value), ..Total::default() };
-        Self { shared: Padded::new(total), lanes: Lanes::new(), cpus: cpus::online() as i64 }
+        Self { shared: Padded::new(total), lanes: Lanes::default(), cpus: cpus::online() as i64 }
     }
 
     pub(super) fn locked<T>(&self, work: impl FnOnce(&Locked<'_>) -> T) -> T {

@@ -9,21 +9,20 @@
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use super::Contender;
-use crate::contenders::{lanes, percpu_counter::PercpuCounter};
+use crate::contenders::{lanes::Batch, percpu_counter::PercpuCounter};
 
 pub(crate) struct LimitedAdd {
     held: PercpuCounter,
     limit: i64,
-    batch: i64,
-    held_back_max: i64,
+    batch: Batch,
 }
 
 impl LimitedAdd {
     /// Adds to the lane if this cannot exceed the batch or, by the kernel's estimate, the limit.
     #[inline(always)]
     fn add_to_lane(&self, lane: &AtomicI64, n: i64) -> bool {
-        let is_far = n < 0 || self.held.rough() + self.held_back_max <= self.limit;
-        let fits = |count: i64| Some(count + n).filter(|sum| sum.abs() <= self.batch);
+        let is_far = n < 0 || self.held.rough() + self.batch.held_back_max <= self.limit;
+        let fits = |count: i64| Some(count + n).filter(|sum| sum.abs() <= self.batch.size);
         // Relaxed: sums and folds need only the lane's own modification order.
         is_far && lane.fetch_update(Relaxed, Relaxed, fits).is_ok()
     }
@@ -33,9 +32,7 @@ impl Contender for LimitedAdd {
     const IS_RIGHT: bool = false;
 
     fn new(limit: u64) -> Self {
-        let batch = lanes::batch();
-        let (limit, held_back_max) = (limit as i64, lanes::held_back_max(batch));
-        Self { held: PercpuCounter::new(0), limit, batch, held_back_max }
+        Self { held: PercpuCounter::new(0), limit: limit as i64, batch: Batch::default() }
     }
 
     #[inline(always)]
@@ -46,8 +43,8 @@ impl Contender for LimitedAdd {
         }
         self.held.locked(|held| {
             let after = self.held.rough() + n;
-            let is_surely_above = after - self.held_back_max > self.limit;
-            let is_surely_below = after + self.held_back_max <= self.limit;
+            let is_surely_above = after - self.batch.held_back_max > self.limit;
+            let is_surely_below = after + self.batch.held_back_max <= self.limit;
             let fits = !is_surely_above && (is_surely_below || held.sum() + n <= self.limit);
             if fits {
                 held.fold(n, lane);
@@ -58,7 +55,7 @@ impl Contender for LimitedAdd {
 
     #[inline(always)]
     fn release(&self, n: u64) {
-        self.held.add(-(n as i64), self.batch);
+        self.held.add(-(n as i64), self.batch.size);
     }
 
     fn available(&self) -> i64 {

@@ -19,18 +19,18 @@ use std::{
 };
 
 use super::Contender;
-use crate::contenders::lanes::{self, Lanes, Padded};
+use crate::contenders::lanes::{self, Batch, Lanes, Padded};
 
 /// The shared words and the lanes.
 ///
 /// The count of sums, which every add reads, has other cache lines than the words that every fold
 /// writes.
+#[derive(Default)]
 pub(crate) struct Dumazet {
     sums_in_flight: Padded<AtomicU64>,
     shared: Padded<Shared>,
     lanes: Lanes,
-    batch: i64,
-    held_back_max: i64,
+    batch: Batch,
 }
 
 #[derive(Default)]
@@ -64,14 +64,7 @@ impl Dumazet {
 
 impl Contender for Dumazet {
     fn try_new() -> anyhow::Result<Self> {
-        let batch = lanes::batch();
-        Ok(Self {
-            sums_in_flight: Padded::default(),
-            shared: Padded::default(),
-            lanes: Lanes::new(),
-            batch,
-            held_back_max: lanes::held_back_max(batch),
-        })
+        Ok(Self::default())
     }
 
     #[inline(always)]
@@ -83,14 +76,14 @@ impl Contender for Dumazet {
             return;
         }
         let lane = self.lanes.here();
-        if n.unsigned_abs() >= self.batch.unsigned_abs() {
+        if n.unsigned_abs() >= self.batch.size.unsigned_abs() {
             // Relaxed: `fold` subtracts exactly this value, so a stale one is correct too.
             let held = lane.load(Relaxed);
             return self.fold(n.wrapping_add(held), held, lane);
         }
         // Relaxed: sums and folds need only the lane's own modification order.
         let count = lane.fetch_add(n, Relaxed).wrapping_add(n);
-        if count.unsigned_abs() >= self.batch.unsigned_abs() {
+        if count.unsigned_abs() >= self.batch.size.unsigned_abs() {
             self.fold(count, count, lane);
         }
     }
@@ -118,6 +111,6 @@ impl Contender for Dumazet {
 
     #[inline]
     fn compare(&self, limit: i64) -> Ordering {
-        lanes::rough_then_exact(self.rough(), limit, self.held_back_max, || self.sum()).0
+        lanes::rough_then_exact(self.rough(), limit, self.batch.held_back_max, || self.sum()).0
     }
 }

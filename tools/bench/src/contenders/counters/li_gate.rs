@@ -18,14 +18,14 @@ use std::{
 };
 
 use super::Contender;
-use crate::contenders::lanes::{self, Lanes, Padded};
+use crate::contenders::lanes::{self, Batch, Lanes, Padded};
 
+#[derive(Default)]
 pub(crate) struct LiGate {
     sums: Padded<AtomicU64>,
     shared: Padded<Shared>,
     lanes: Lanes,
-    batch: i64,
-    held_back_max: i64,
+    batch: Batch,
 }
 
 #[derive(Default)]
@@ -59,19 +59,12 @@ impl LiGate {
 
 impl Contender for LiGate {
     fn try_new() -> anyhow::Result<Self> {
-        let batch = lanes::batch();
-        Ok(Self {
-            sums: Padded::default(),
-            shared: Padded::default(),
-            lanes: Lanes::new(),
-            batch,
-            held_back_max: lanes::held_back_max(batch),
-        })
+        Ok(Self::default())
     }
 
     #[inline(always)]
     fn add(&self, n: i64) {
-        self.lanes.add(n, self.batch, |n, lane| self.fold(n, lane));
+        self.lanes.add(n, self.batch.size, |n, lane| self.fold(n, lane));
     }
 
     fn sum(&self) -> i64 {
@@ -91,6 +84,6 @@ impl Contender for LiGate {
     fn compare(&self, limit: i64) -> Ordering {
         // Relaxed: any recent value will do.
         let rough = self.shared.total.load(Relaxed);
-        lanes::rough_then_exact(rough, limit, self.held_back_max, || self.sum()).0
+        lanes::rough_then_exact(rough, limit, self.batch.held_back_max, || self.sum()).0
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use contatori::counters::{Observable, signed::Signed};
 
 use super::Contender;
-use crate::contenders::{lanes, percpu_counter::PercpuCounter};
+use crate::contenders::{lanes::Batch, percpu_counter::PercpuCounter};
 
 /// `atomic`: one shared word. Always exact, and as fast as its cache line moves between CPUs.
 pub(crate) struct Atomic(AtomicI64);
@@ -39,7 +39,7 @@ pub(crate) struct SpinlockFold {
 
 impl Contender for SpinlockFold {
     fn try_new() -> anyhow::Result<Self> {
-        Ok(Self { counter: PercpuCounter::new(0), batch: lanes::batch() })
+        Ok(Self { counter: PercpuCounter::new(0), batch: Batch::default().size })
     }
 
     #[inline(always)]

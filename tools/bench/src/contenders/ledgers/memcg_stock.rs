@@ -145,7 +145,7 @@ impl Contender for MemcgStock {
     has_accounts!(accounts);
 
     fn new(accounts: usize) -> Self {
-        Self { accounts: Accounts::new(accounts), caches: Lanes::new() }
+        Self { accounts: Accounts::new(accounts), caches: Lanes::default() }
     }
 
     #[inline(always)]
