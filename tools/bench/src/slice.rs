@@ -137,18 +137,28 @@ impl Signals {
         mut op: impl FnMut() -> Result<()>,
         is_ready: SyncSender<()>,
     ) -> Result<Done> {
-        repeat(step, &mut op)?;
-        // Sending cannot fail, since the receiver outlives every sender. The sender is dropped now:
-        // the receiver waits while there is one.
-        let _ = is_ready.send(());
-        drop(is_ready);
-        drop(self.gate.read());
-        let (started, waited_before) = (Instant::now(), cpu_wait::waited());
-        let mut ops = 0;
-        // Relaxed: pairs with the store in `StopOnDrop`; a late stop does no harm.
-        while ops < least || !self.stop.load(Relaxed) {
-            repeat(step, &mut op)?;
-            ops += u64::from(step);
+        let mut is_ready = Some(is_ready);
+        let (mut started, mut waited_before, mut ops) = (Instant::now(), Duration::ZERO, 0);
+        loop {
+            // Only here, for warming up too: then the compiler inlines `op`, and the harness adds
+            // no call to what it measures.
+            for _ in 0..step {
+                op()?;
+            }
+            if let Some(is_ready) = is_ready.take() {
+                // Sending cannot fail, since the receiver outlives every sender. The sender is
+                // dropped now: the receiver waits while there is one.
+                let _ = is_ready.send(());
+                drop(is_ready);
+                drop(self.gate.read());
+                (started, waited_before) = (Instant::now(), cpu_wait::waited());
+            } else {
+                ops += u64::from(step);
+            }
+            // Relaxed: pairs with the store in `StopOnDrop`; a late stop does no harm.
+            if ops >= least && self.stop.load(Relaxed) {
+                break;
+            }
         }
         let waited = cpu_wait::waited().saturating_sub(waited_before);
         Ok(Done { ops, worked: started.elapsed().saturating_sub(waited) })
@@ -163,14 +173,6 @@ impl Drop for StopOnDrop<'_> {
         // Relaxed: pairs with the load in `Signals::obey`; joining the threads orders all else.
         self.0.store(true, Relaxed);
     }
-}
-
-#[inline(always)]
-fn repeat(times: u32, op: &mut impl FnMut() -> Result<()>) -> Result<()> {
-    for _ in 0..times {
-        op()?;
-    }
-    Ok(())
 }
 
 /// The error of a measurement that ended because an end of the run is requested.
