@@ -17,7 +17,7 @@ pub(crate) enum Outcome {
     Skipped(&'static str),
 }
 
-/// What should abort a section.
+/// The events that should abort a section.
 const NAMES: [&str; 3] = ["a signal", "preemption", "a fence"];
 
 const ROUNDS: usize = 20;

@@ -1,4 +1,4 @@
-//! Random numbers that are the same in every run, on every machine.
+//! Random numbers that every run repeats, on every machine.
 
 /// The seed of all streams of tests; a failing scenario prints it.
 pub const SEED: u64 = 0x7415_c9b0_0000_0001;

@@ -28,7 +28,7 @@ const SHARDS: usize = 256;
 /// Units that each worker owns.
 const UNITS_EACH: usize = 16;
 
-/// How often to try again if no naive sum was wrong.
+/// The most further turns if no naive sum was wrong.
 const TURNS_MAX: u32 = 3;
 
 /// A line of its own for each shard, so that threads seldom write to one at once.

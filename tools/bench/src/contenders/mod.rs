@@ -44,7 +44,7 @@ macro_rules! test_all {
             $(#[test]
             fn $check() {
                 for &name in super::super::ALL.iter().filter(|name| name.available().is_ok()) {
-                    // Shown if the check fails.
+                    // A check that fails shows it.
                     println!("{name}");
                     super::super::dispatch!(name, C => super::$check::<C>());
                 }
