@@ -5,7 +5,7 @@
 //! family, which may be in the middle of a call.
 //!
 //! Each file holds one family of symbols ([`c`], [`aligned`], [`glibc`], [`new`], [`new_nothrow`],
-//! [`delete`], [`introspection`], [`vfork`]) or one thing that they need.
+//! [`delete`], [`introspection`], [`loading`], [`vfork`]) or one thing that they need.
 
 mod aligned;
 mod c;
@@ -16,6 +16,7 @@ mod glibc;
 mod inherited;
 mod interpose;
 mod introspection;
+mod loading;
 mod new;
 mod new_nothrow;
 mod rust_runtime;

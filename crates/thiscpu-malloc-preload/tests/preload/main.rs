@@ -4,4 +4,5 @@ mod errors;
 mod family;
 mod fixture;
 mod life;
+mod loading;
 mod settings;

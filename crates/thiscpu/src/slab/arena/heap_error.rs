@@ -4,6 +4,7 @@
 
 use core::hint::black_box;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicBool;
 
 use super::slab::Slab;
 use crate::sys::atomic::Ordering::Relaxed;
@@ -51,9 +52,28 @@ impl HeapError {
                 format_args!("thiscpu: {address:#x} ({size} bytes): {what}"),
             ),
         }
+        // Relaxed: a program that frees such a block has a pointer from a later call.
+        if matches!(self, HeapError::InvalidFree) && HAS_OTHER_NAMESPACE.load(Relaxed) {
+            write_line(
+                libc::STDERR_FILENO,
+                format_args!(
+                    "thiscpu: the program has loaded libraries into another namespace (dlmopen); \
+                     their blocks must be freed there"
+                ),
+            );
+        }
         // SAFETY: `abort` ends the process, which must not continue.
         unsafe { libc::abort() }
     }
+}
+
+/// Whether the program has a second C library, whose blocks are not of this heap.
+static HAS_OTHER_NAMESPACE: AtomicBool = AtomicBool::new(false);
+
+/// Makes reports of invalid frees say that the program has used `dlmopen`.
+pub fn note_other_namespace() {
+    // Relaxed: see the load in `report`.
+    HAS_OTHER_NAMESPACE.store(true, Relaxed);
 }
 
 // The following are for fast paths. They cannot unwind and look as if they returned, so that a fast
