@@ -3,6 +3,7 @@
 mod elf;
 mod library;
 mod program;
+mod sanitizer;
 
 use std::{
     convert::Infallible,
@@ -27,10 +28,13 @@ linked programs; programs with more rights than their user (setuid, setgid, capa
 for another architecture or C library; scripts whose interpreter is such a program. A program with
 its own malloc keeps using that, with a warning.
 
+Programs that are built with AddressSanitizer, or another sanitizer that needs its own malloc, are
+refused too: run them without thiscpu. Programs that PROGRAM starts are not checked.
+
 THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces a tier; a wrong value is a warning here.
 
-Exit status: the program's own; 125 if `thiscpu run` failed; 126 if PROGRAM was found but cannot be
-run on the library; 127 if PROGRAM was not found.";
+Exit status: the program's own; 125 if `thiscpu run` failed, or PROGRAM needs its own malloc; 126 if
+PROGRAM was found but cannot be run on the library; 127 if PROGRAM was not found.";
 
 /// Exit statuses as of `env`; this one is for a failure of its own.
 pub(crate) const FAILED: u8 = 125;
@@ -72,10 +76,15 @@ fn exec(args: &Args) -> Result<Infallible, (u8, anyhow::Error)> {
     let path = program::find(name).map_err(|why| (NOT_FOUND, why))?;
     let is_missing = path.metadata().is_err_and(|why| why.kind() == ErrorKind::NotFound);
     let status = if is_missing { NOT_FOUND } else { NOT_RUNNABLE };
-    let cannot_run =
-        |why: anyhow::Error| (status, why.context(format!("cannot run {}", path.display())));
+    let cannot_run = |why: anyhow::Error| {
+        // The program would run: it is the library that must not be loaded into it.
+        let status = if why.is::<sanitizer::Sanitizer>() { FAILED } else { status };
+        (status, why.context(format!("cannot run {}", path.display())))
+    };
     let warning = program::check(&path).map_err(cannot_run)?;
     let library = library::find(args.library.as_deref()).map_err(|why| (FAILED, why))?;
+    let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    sanitizer::check_preloaded(&preloaded).map_err(|why| (FAILED, why))?;
     if let Some(warning) = warning {
         output::note(&format!("warning: {warning}"));
     }

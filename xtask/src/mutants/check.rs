@@ -23,6 +23,7 @@ enum Kind {
     /// `cargo xtask aborts`
     Aborts,
     Capi,
+    Cli,
     Guard,
     Guarantees,
     Malloc,
@@ -41,6 +42,7 @@ impl Kind {
         match self {
             Kind::Aborts => ("thiscpu-aborts", &[]),
             Kind::Capi => ("thiscpu-capi", &["--test", "capi"]),
+            Kind::Cli => ("thiscpu-cli", &["--test", "run"]),
             Kind::Guard => ("thiscpu-malloc", &["--test", "guard"]),
             Kind::Guarantees => ("thiscpu", &["--test", "guarantees"]),
             Kind::Malloc => ("thiscpu-malloc", &["--tests"]),
@@ -139,7 +141,7 @@ impl Check {
         // Tests share the checked tree's target directory, which has the dependencies. Programs and
         // shared objects cannot: those of the mutant would replace those of the checked tree.
         let target = match self.kind {
-            Kind::Aborts | Kind::Capi | Kind::Preload => tree.path.join("target"),
+            Kind::Aborts | Kind::Capi | Kind::Cli | Kind::Preload => tree.path.join("target"),
             Kind::Model => tree.origin.join("target/model"),
             _ => tree.origin.join("target"),
         };

@@ -8,6 +8,8 @@ use object::{
     read::elf::{FileHeader as _, ProgramHeader as _, Sym as _},
 };
 
+use super::sanitizer::{self, Sanitizer};
+
 /// The machine that this program and the library are built for.
 #[cfg(target_arch = "x86_64")]
 const MACHINE: (elf::Machine, &str) = (elf::EM_X86_64, "x86-64");
@@ -20,6 +22,8 @@ pub(super) struct Loadable {
     pub(super) loader: Option<String>,
     /// Whether it exports `malloc`, which the C library would then use too.
     pub(super) has_malloc: bool,
+    /// The sanitizer that it is built with.
+    pub(super) sanitizer: Option<Sanitizer>,
 }
 
 /// Reads the header of the file at `path`.
@@ -46,10 +50,12 @@ pub(super) fn read(path: &Path) -> Result<Loadable> {
             loader = Some(String::from_utf8_lossy(name).into_owned());
         }
     }
-    let symbols = header.sections(endian, &data)?.symbols(endian, &data, elf::SHT_DYNSYM)?;
+    let sections = header.sections(endian, &data)?;
+    let symbols = sections.symbols(endian, &data, elf::SHT_DYNSYM)?;
     let is_malloc = |symbol: &elf::Sym64<Endianness>| {
         !symbol.is_undefined(endian) && symbol.name(endian, symbols.strings()) == Ok(b"malloc")
     };
     let has_malloc = symbols.iter().any(is_malloc);
-    Ok(Loadable { loader, has_malloc })
+    let sanitizer = sanitizer::find(endian, &data, &sections, &symbols, has_malloc);
+    Ok(Loadable { loader, has_malloc, sanitizer })
 }

@@ -50,6 +50,8 @@ fn directory(entry: PathBuf) -> PathBuf {
 }
 
 /// Refuses a program that the library cannot be loaded into; returns a warning for others.
+///
+/// The error is a [`Sanitizer`](super::sanitizer::Sanitizer) if the program needs its own malloc.
 pub(super) fn check(path: &Path) -> Result<Option<String>> {
     let mut path = path.to_owned();
     for depth in 0..=SCRIPTS_MAX {
@@ -96,6 +98,9 @@ fn interpreter(path: &Path) -> Result<Option<PathBuf>> {
 
 fn check_loadable(path: &Path) -> Result<Option<String>> {
     let loadable = elf::read(path)?;
+    if let Some(sanitizer) = loadable.sanitizer {
+        return Err(sanitizer.into());
+    }
     match loadable.loader {
         None => bail!("it is statically linked, so no loader can put a library before its malloc"),
         Some(loader) if loader.contains("ld-musl") => {
