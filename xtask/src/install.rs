@@ -18,6 +18,7 @@ const NATIVE_STATIC: &str = "-lgcc_eh -lutil -lrt -lpthread -lm -ldl -lc";
 const LIBRARIES: [&str; 2] = ["libthiscpu_capi.a", "libthiscpu_capi.so"];
 const PROGRAM: &str = "thiscpu";
 const PRELOADED: &str = "libthiscpu_malloc.so";
+const PRELOADED_HEADER: &str = "crates/thiscpu-malloc-preload/include/thiscpu_malloc.h";
 /// For each shell, the file that it loads completions from.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/thiscpu"),
@@ -131,6 +132,7 @@ fn install_program(sh: &Shell, built: &Path, prefix: &Path) -> Result<()> {
     let program = sh.create_dir(prefix.join("bin"))?.join(PROGRAM);
     copy(sh, &built.join(PROGRAM), &program)?;
     copy(sh, &built.join(PRELOADED), &prefix.join("lib").join(PRELOADED))?;
+    copy(sh, &sh.current_dir().join(PRELOADED_HEADER), &prefix.join("include/thiscpu_malloc.h"))?;
     let manual = sh.create_dir(prefix.join("share/man/man1"))?;
     cmd!(sh, "{program} man {manual}").quiet().run()?;
     for (shell, file) in COMPLETIONS {

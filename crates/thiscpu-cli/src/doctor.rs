@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use thiscpu::{Registrar, SystemInfo, Tier};
 
+use crate::malloc_settings::FromEnvironment;
 use crate::output;
 use crate::self_test::{self, Outcome};
 
@@ -122,6 +123,9 @@ fn to_text(report: &SystemInfo, tests: &[(&str, Outcome)]) -> String {
         };
         line("self-test", format!("sections abort on {name}: {outcome}"));
     }
+    for setting in FromEnvironment::read().lines() {
+        line("malloc", setting);
+    }
     for advice in advice(report, tests) {
         line("hint", advice);
     }
@@ -205,6 +209,7 @@ fn to_json(report: &SystemInfo, tests: &[(&str, Outcome)]) -> Value {
         "counter_bytes": report.counter_bytes,
         "counter_bytes_per_lane": report.counter_bytes_per_lane,
         "self_tests": tests_json,
+        "malloc": FromEnvironment::read().to_json(),
         "hints": advice(report, tests),
     })
 }

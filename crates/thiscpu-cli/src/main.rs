@@ -5,6 +5,7 @@
 
 mod demo;
 mod doctor;
+mod malloc_settings;
 mod manual;
 mod output;
 mod run;

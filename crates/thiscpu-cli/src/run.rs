@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use crate::output;
+use crate::{malloc_settings, output};
 
 const DETAILS: &str = "\
 PROGRAM replaces this process (exec), with libthiscpu_malloc.so at the front of LD_PRELOAD. Programs
@@ -30,6 +30,9 @@ its own malloc keeps using that, with a warning.
 
 Programs that are built with AddressSanitizer, or another sanitizer that needs its own malloc, are
 refused too: run them without thiscpu. Programs that PROGRAM starts are not checked.
+
+--stats is short for --set stats=table, and --harden for --set harden=on. The last value of a
+setting counts, also after those in THISCPU_MALLOC. `thiscpu doctor` lists the settings.
 
 THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces a tier; a wrong value is a warning here.
 
@@ -52,6 +55,10 @@ pub(crate) struct Args {
     /// Guard a sample of the blocks, to catch uses after free and overflows
     #[arg(long)]
     harden: bool,
+
+    /// Change a setting of the allocator; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = malloc_settings::parse)]
+    set: Vec<String>,
 
     /// Preload this library instead of searching for one
     #[arg(long, value_name = "PATH")]
@@ -92,11 +99,11 @@ fn exec(args: &Args) -> Result<Infallible, (u8, anyhow::Error)> {
     command.arg0(name).args(arguments);
     command.env("LD_PRELOAD", joined([library.as_os_str()], "LD_PRELOAD", Order::Before));
     let words = [("stats", args.stats), ("harden", args.harden)];
-    let requested = words.into_iter().filter(|&(_, is_set)| is_set);
-    let requested = requested.map(|(word, _)| OsStr::new(word));
-    let settings = joined(requested, "THISCPU_MALLOC", Order::After);
+    let words = words.into_iter().filter(|&(_, is_set)| is_set).map(|(word, _)| word);
+    let requested = words.chain(args.set.iter().map(String::as_str)).map(OsStr::new);
+    let settings = joined(requested, malloc_settings::VARIABLE, Order::After);
     if !settings.is_empty() {
-        command.env("THISCPU_MALLOC", settings);
+        command.env(malloc_settings::VARIABLE, settings);
     }
     Err(cannot_run(command.exec().into()))
 }

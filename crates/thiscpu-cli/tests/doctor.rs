@@ -51,6 +51,27 @@ fn doctor_self_test_passes_when_tier_has_sections() {
 }
 
 #[test]
+fn doctor_shows_malloc_settings() {
+    let environment = [("THISCPU_MALLOC", "harden=off,bogus,harden,stats=xml")];
+    let malloc = json(&environment)["malloc"].clone();
+    let harden = malloc["settings"].as_array().unwrap().iter();
+    let harden = harden.filter(|setting| setting["name"] == "harden").collect::<Vec<_>>();
+    assert_eq!(harden.len(), 1, "{malloc}");
+    assert_eq!((&harden[0]["value"], &harden[0]["is_set"]), (&"on".into(), &true.into()));
+    let ignored = malloc["ignored"].as_array().unwrap().iter();
+    let ignored = ignored.map(|word| word["word"].as_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!(ignored, ["bogus", "stats=xml"]);
+    let text = String::from_utf8(doctor(&[], &environment).stdout).unwrap();
+    for line in [
+        "malloc         stats=off (default)",
+        "malloc         harden=on (from THISCPU_MALLOC)",
+        "malloc         THISCPU_MALLOC: stats=xml is ignored: its values are: table, off",
+    ] {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+}
+
+#[test]
 fn doctor_refuses_unknown_tier() {
     let output = doctor(&["--json"], &[("THISCPU_TIER", "fast")]);
     assert_eq!(output.status.code(), Some(2));

@@ -38,11 +38,29 @@ fn is_on_initial_stack(string: *const c_char) -> bool {
         [libc::AT_RANDOM, libc::AT_EXECFN].map(|kind| unsafe { libc::getauxval(kind) });
     // The kernel writes the program's name first, downwards from the end of the stack. Then come
     // the variables, the arguments, and the random bytes.
-    (below..above).contains(&(string.addr() as u64)) && below != 0
+    let is_between = |above| (below..above).contains(&(string.addr() as u64));
+    // A loader that is started as a program replaces the name by one of its own arguments.
+    below != 0 && !string.is_null() && (is_between(above) || is_between(kernels_name()))
 }
 
-/// Removes the words that are not to be kept from a list with commas in between.
-pub(crate) fn retain_words(list: &[AtomicU8], keep: &[&[u8]]) {
+/// Returns the address at which the kernel has put the program's name, or 0 if it is unknown.
+fn kernels_name() -> u64 {
+    let mut entries = [[0_u64; 2]; 64];
+    // SAFETY: the path is a C string, and the kernel writes at most the size of `entries` to them.
+    // If there is no such file, the other calls fail, and change nothing.
+    let read = unsafe {
+        let file = libc::open(c"/proc/self/auxv".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let read = libc::read(file, entries.as_mut_ptr().cast(), size_of_val(&entries));
+        libc::close(file);
+        read
+    };
+    let count = usize::try_from(read).unwrap_or(0) / size_of_val(&entries[0]);
+    let name = entries[..count].iter().find(|[kind, _]| *kind == libc::AT_EXECFN);
+    name.map_or(0, |[_, value]| *value)
+}
+
+/// Removes words from a list with commas in between. The numbers of words begin at 0.
+pub(crate) fn retain_words(list: &[AtomicU8], is_kept: impl Fn(usize) -> bool) {
     let load = |at: usize| list[at].load(Relaxed);
     let (mut start, mut kept) = (0, 0);
     let mut push = |byte| {
@@ -50,9 +68,12 @@ pub(crate) fn retain_words(list: &[AtomicU8], keep: &[&[u8]]) {
         kept += 1;
     };
     let mut is_first = true;
-    while start < list.len() {
+    for number in 0.. {
+        if start >= list.len() {
+            break;
+        }
         let end = (start..list.len()).find(|&at| load(at) == b',').unwrap_or(list.len());
-        if keep.iter().any(|word| is_word(&list[start..end], word)) {
+        if is_kept(number) {
             if !is_first {
                 push(b',');
             }
@@ -62,12 +83,4 @@ pub(crate) fn retain_words(list: &[AtomicU8], keep: &[&[u8]]) {
         start = end + 1;
     }
     list[kept..].iter().for_each(|byte| byte.store(0, Relaxed));
-}
-
-/// Returns whether a part of a list is `word`, with blanks around it.
-fn is_word(part: &[AtomicU8], word: &[u8]) -> bool {
-    let bytes = part.iter().map(|byte| byte.load(Relaxed));
-    let mut bytes = bytes.skip_while(u8::is_ascii_whitespace);
-    word.iter().all(|&byte| bytes.next() == Some(byte))
-        && bytes.all(|byte| byte.is_ascii_whitespace())
 }

@@ -5,9 +5,10 @@
 //! family, which may be in the middle of a call.
 //!
 //! Each file holds one family of symbols ([`c`], [`aligned`], [`glibc`], [`new`], [`new_nothrow`],
-//! [`delete`], [`introspection`], [`loading`], [`vfork`]) or one thing that they need.
+//! [`delete`], [`introspection`], [`loading`], [`vfork`], [`api`]) or one thing that they need.
 
 mod aligned;
+mod api;
 mod c;
 mod cxx_runtime;
 mod delete;

@@ -1,18 +1,20 @@
 //! The environment variables `THISCPU_MALLOC` and `THISCPU_TIER`, which are read when the library
 //! is loaded, and the exit handler.
 //!
-//! The value of `THISCPU_MALLOC` is a list of words, separated by commas. `stats` counts calls and
-//! prints the table at exit; `harden` guards a sample of blocks. A wrong setting is only a warning,
-//! because every child inherits the environment. It is removed from there, or marked, so that
-//! children do not repeat the warning.
+//! The value of `THISCPU_MALLOC` is a list of settings, separated by commas; the last one of a name
+//! counts. A wrong setting is only a warning, because every child inherits the environment. It is
+//! removed from there, or marked, so that children do not repeat the warning.
 
 use core::ffi::CStr;
+use core::ptr;
 use core::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 use thiscpu::__internal::{WARNED_MARK, env_var, tier_or_best, write_line};
+use thiscpu_malloc::export::{Assignment, writes_table};
+use thiscpu_malloc::{SettingError, settings};
 
 use crate::errno::keep_errno;
 use crate::{inherited, rust_runtime, saved_stderr, stats_table};
@@ -37,35 +39,57 @@ extern "C" fn start() {
     read_tier();
 }
 
-/// Does what `THISCPU_MALLOC` asks for, and removes its unknown words.
+/// Applies the settings in `THISCPU_MALLOC`, and removes its wrong words.
 fn read_words() {
     const NAME: &CStr = c"THISCPU_MALLOC";
-    let mut has_unknown = false;
-    env_var(NAME, |value| {
-        for word in value.unwrap_or_default().split(|&byte| byte == b',') {
-            match word.trim_ascii() {
-                b"" => {}
-                b"stats" => enable_table(),
-                b"harden" => harden(),
-                unknown => {
-                    has_unknown = true;
-                    warn_unknown(unknown);
-                }
-            }
-        }
-    });
-    if has_unknown {
-        inherited::edit(NAME, |value| inherited::retain_words(value, &[b"stats", b"harden"]));
+    let words = env_var(NAME, |value| Words::default().read(value.unwrap_or_default()));
+    if words.has_wrong {
+        inherited::edit(NAME, |value| {
+            inherited::retain_words(value, |number| words.valid >> number.min(127) & 1 != 0);
+        });
     }
 }
 
-fn warn_unknown(word: &[u8]) {
+/// The words in `THISCPU_MALLOC`.
+#[derive(Default)]
+struct Words {
+    /// A bit for each word that is a setting. The last one stands for all further words.
+    valid: u128,
+    has_wrong: bool,
+}
+
+impl Words {
+    /// Warns of wrong words, and applies the last valid word of each setting.
+    fn read(mut self, list: &[u8]) -> Words {
+        let words = || list.split(|&byte| byte == b',');
+        for (number, word) in words().enumerate() {
+            match Assignment::parse(word) {
+                Ok(None) => {}
+                Ok(Some(_)) => self.valid |= 1 << number.min(127),
+                Err(why) => {
+                    self.has_wrong = true;
+                    warn(word, &why);
+                }
+            }
+        }
+        for setting in settings() {
+            let is_of_setting = |word: &Assignment| ptr::eq(word.setting, setting);
+            let mut valid = words().filter_map(|word| Assignment::parse(word).ok().flatten());
+            if let Some(Err(why)) = valid.rfind(is_of_setting).map(Assignment::apply) {
+                warn(setting.name().as_bytes(), &why);
+            }
+        }
+        update_table();
+        self
+    }
+}
+
+fn warn(word: &[u8], why: &SettingError) {
     write_line(
         libc::STDERR_FILENO,
         format_args!(
-            "thiscpu: warning: THISCPU_MALLOC has an unknown word, which is ignored: {} (known \
-             words: stats, harden)",
-            word.escape_ascii()
+            "thiscpu: warning: THISCPU_MALLOC: {} is ignored: {why}",
+            word.trim_ascii().escape_ascii()
         ),
     );
 }
@@ -85,30 +109,21 @@ fn read_tier() {
     }
 }
 
-fn harden() {
-    if !thiscpu_malloc::enable_hardening() {
-        write_line(
-            libc::STDERR_FILENO,
-            format_args!(
-                "thiscpu: warning: THISCPU_MALLOC=harden is ignored: cannot reserve memory for \
-                 guarded blocks"
-            ),
-        );
+/// Prepares for the table at exit, or cancels it, as the settings now say.
+pub(crate) fn update_table() {
+    let is_on = writes_table();
+    if is_on && !PRINTS_AT_EXIT.load(Relaxed) {
+        keep_errno(saved_stderr::remember);
     }
-}
-
-fn enable_table() {
-    thiscpu_malloc::enable_counting();
-    keep_errno(saved_stderr::remember);
     // Release: pairs with the Acquire in `end`, after which `saved_stderr` is read.
-    PRINTS_AT_EXIT.store(true, Release);
+    PRINTS_AT_EXIT.store(is_on, Release);
 }
 
 /// Prints the table, if it is enabled.
 ///
 /// Runs when the process ends by `exit` or a return from `main`, but not by `_exit` or a signal.
 extern "C" fn end() {
-    // Acquire: pairs with the Release in `enable_table`.
+    // Acquire: pairs with the Release in `update_table`.
     if PRINTS_AT_EXIT.load(Acquire) {
         keep_errno(saved_stderr::find).into_iter().for_each(stats_table::print);
     }

@@ -106,6 +106,11 @@ pub fn enable_hardening() -> bool {
     is_ready
 }
 
+/// Guards no further blocks. Blocks that are guarded stay so until they are freed.
+pub(crate) fn disable_hardening() {
+    update(|flags| flags & !HARDENED);
+}
+
 /// Guards one block in `interval`, however long that takes, once hardening is enabled.
 ///
 /// With 1, that includes blocks that lanes have.

@@ -38,6 +38,7 @@ mod guard;
 mod heap;
 mod resize;
 mod scavenge;
+mod settings;
 mod stats;
 
 pub use alloc::{allocate, allocate_aligned, allocate_aligned_zeroed, allocate_zeroed};
@@ -45,6 +46,7 @@ pub use fast_path::{enable_counting, enable_hardening, is_counting};
 pub use free::free;
 pub use resize::{resize, usable_size};
 pub use scavenge::trim;
+pub use settings::{Setting, SettingError, set, settings};
 pub use stats::{ClassStats, Stats, class_stats, stats};
 
 /// For tests; not part of the API, and may change at any time.

@@ -43,6 +43,26 @@ fn run_passes_arguments_and_environment() {
 }
 
 #[test]
+fn run_checks_and_passes_settings() {
+    let _exclusive = exclusive();
+    let script = "printf '%s' \"$THISCPU_MALLOC\"";
+    let settings = ["--set", "harden", "--stats", "--set=stats=off", "--", "sh", "-c", script];
+    let mut command = run(&settings);
+    command.env("THISCPU_MALLOC", "harden=off");
+    let output = command.output().unwrap();
+    assert_eq!(text(&output.stdout), "harden=off,stats,harden,stats=off");
+    assert_eq!(text(&output.stderr), "");
+    for (wrong, why) in [
+        ("bogus", "there are: stats, harden"),
+        ("stats=xml", "table, off"),
+        ("stats=table,harden", "repeat --set"),
+        ("", "NAME=VALUE"),
+    ] {
+        assert_refused(run(&["--set", wrong, "--", "true"]), 125, &["--set", why]);
+    }
+}
+
+#[test]
 fn run_stats_prints_table_at_exit() {
     let _exclusive = exclusive();
     let output = run(&["--stats", "--", "ls", "/"]).output().unwrap();

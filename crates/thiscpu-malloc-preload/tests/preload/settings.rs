@@ -68,6 +68,49 @@ fn unknown_words_warn() {
     }
 }
 
+#[test]
+fn bad_values_warn_and_change_nothing() {
+    let Some(program) = exits() else { return };
+    for (list, wrong, is_on) in [
+        ("stats=", "stats=", false),
+        ("stats=xml", "stats=xml", false),
+        ("stats=TABLE", "stats=TABLE", false),
+        ("stats=table=off", "stats=table=off", false),
+        ("stats= table", "stats= table", false),
+        ("=table", "=table", false),
+        ("harden=maybe, stats=table", "harden=maybe", true),
+        ("stats,stats=xml", "stats=xml", true),
+    ] {
+        let output = run(&program, &["exit"], &[("THISCPU_MALLOC", list)]);
+        assert_eq!(output.status.code(), Some(3));
+        let said = text(&output.stderr);
+        let warning = format!("thiscpu: warning: THISCPU_MALLOC: {wrong} is ignored: ");
+        assert_eq!(said.lines().filter(|line| line.contains("warning")).count(), 1, "{said}");
+        assert!(said.starts_with(&warning), "{list}: {said}");
+        assert_eq!(tables(&said), usize::from(is_on), "{list}: {said}");
+    }
+}
+
+#[test]
+fn last_value_of_a_setting_counts() {
+    let Some(program) = exits() else { return };
+    for (list, is_on) in [("stats,stats=off", false), ("stats=off,harden, stats", true)] {
+        let said = text(&run(&program, &["exit"], &[("THISCPU_MALLOC", list)]).stderr);
+        assert_eq!(tables(&said), usize::from(is_on), "{list}: {said}");
+    }
+}
+
+/// Checks `thiscpu_malloc_set`, which a program may find or not.
+#[test]
+fn c_programs_change_settings() {
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
+    let Some(program) = compile("set.c", &[include]) else { return };
+    let output = run(&program, &[], &[]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!((text(&output.stdout).as_str(), tables(&said)), ("done\n", 1), "{said}");
+}
+
 /// Runs a shell script, and returns the output and the errors of all its processes.
 fn run_script(script: &str, environment: &[(&str, &str)]) -> (String, String) {
     let output = run(Path::new("/bin/sh"), &["-c", script], environment);
@@ -102,6 +145,7 @@ fn unknown_words_warn_once_per_process_tree() {
         ("bogus, stats,fast,,harden", " stats,harden", 2),
         ("stats,bogus", "stats", 1),
         (" stats ,", " stats ,", 0),
+        ("stats=bogus,stats,harden=bogus", "stats", 2),
     ] {
         let (out, said) = run_script(SCRIPT, &[("THISCPU_MALLOC", words)]);
         let warned = said.lines().filter(|line| line.contains("warning")).count();
@@ -109,6 +153,38 @@ fn unknown_words_warn_once_per_process_tree() {
         assert_eq!(out, format!("tier= words={kept}\n"), "{words}");
         // Of the commands: shells may end without their exit handlers.
         assert_eq!(tables(&said) >= 10, kept.contains("stats"), "{words}: {said}");
+    }
+}
+
+/// Checks parents that start many children, and one that the loader has started.
+#[test]
+fn wrong_settings_warn_once_whatever_the_parent_is() {
+    // The loader's path, as a program names it.
+    let find = "tr '\\0' '\\n' </bin/sh | grep -a -m 1 '^/lib.*/ld-linux'";
+    let found = Command::new("/bin/sh").args(["-c", find]).output().unwrap();
+    let loader = text(&found.stdout).trim().to_owned();
+    let shell = "for i in 1 2 3 4 5 6 7 8 9 10; do /bin/true; ls / >/dev/null; done; exit 0";
+    let python = "import subprocess\nfor i in range(40): subprocess.run(['/bin/true'])";
+    let parents: [&[&str]; 4] = [
+        &["/bin/dash", "-c", shell],
+        &["/bin/bash", "-c", shell],
+        &["/usr/bin/python3", "-c", python],
+        &[&loader, "/bin/sh", "-c", shell],
+    ];
+    for parent in parents {
+        if !Path::new(parent[0]).exists() {
+            eprintln!("skipped: {} is missing", parent[0]);
+            continue;
+        }
+        let environment = [("THISCPU_MALLOC", "stats=bogus"), ("THISCPU_TIER", "bogus")];
+        let output = run(Path::new(parent[0]), &parent[1..], &environment);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{parent:?}: {said}");
+        for wrong in ["THISCPU_MALLOC: stats=bogus is", "THISCPU_TIER=bogus"] {
+            let warned = said.lines().filter(|line| line.contains(wrong)).count();
+            assert_eq!(warned, 1, "{parent:?}: {said}");
+        }
+        assert_eq!(said.lines().count(), 2, "{parent:?}: {said}");
     }
 }
 

@@ -1,0 +1,22 @@
+/* Changes settings of the preloaded library, whose function it finds when it runs. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+
+#include "check.h"
+#include "thiscpu_malloc.h"
+
+int main(void) {
+    __typeof__(thiscpu_malloc_set) *set =
+        (__typeof__(set))(uintptr_t)dlsym(RTLD_DEFAULT, "thiscpu_malloc_set");
+    CHECK(set != NULL);
+    errno = 7;
+    CHECK(set("harden", "on") == 0 && set("harden", "off") == 0);
+    CHECK(set("no such setting", "on") == ENOENT && set(NULL, NULL) == ENOENT);
+    CHECK(set("stats", "xml") == EINVAL && set("stats", "") == EINVAL);
+    CHECK(errno == 7);
+    /* The table at exit. */
+    CHECK(set("stats", "off") == 0 && set("stats", NULL) == 0);
+    free(malloc(100));
+    puts("done");
+    return 0;
+}

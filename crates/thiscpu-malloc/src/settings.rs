@@ -1,0 +1,204 @@
+//! The settings in one table: names, values, defaults and costs.
+//!
+//! The preloaded library reads settings from `THISCPU_MALLOC`, `thiscpu run` writes that variable,
+//! `thiscpu doctor` shows it, and programs call [`set`]. All of them use this table, and a test
+//! compares the document with it.
+
+use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::fast_path::{disable_hardening, enable_counting, enable_hardening};
+
+/// All settings, in the order of the document.
+static SETTINGS: [Setting; 2] = [
+    Setting {
+        name: "stats",
+        values: &["table", "off"],
+        default: "off",
+        cost: "a nanosecond per call",
+        apply: apply_stats,
+    },
+    Setting {
+        name: "harden",
+        values: &["on", "off"],
+        default: "off",
+        cost: "at most 1 % of one CPU's time",
+        apply: apply_harden,
+    },
+];
+
+/// A setting of the allocator: its name, values, default and cost.
+pub struct Setting {
+    name: &'static str,
+    /// The first one is that of a name without a value.
+    values: &'static [&'static str],
+    default: &'static str,
+    cost: &'static str,
+    /// Makes a value take effect, or returns the reason why it cannot.
+    apply: fn(&str) -> Result<(), &'static str>,
+}
+
+impl Setting {
+    /// Returns its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns its values. A name without a value stands for the first one.
+    pub fn values(&self) -> &'static [&'static str] {
+        self.values
+    }
+
+    /// Returns the value that it has if nothing sets it.
+    pub fn default_value(&self) -> &'static str {
+        self.default
+    }
+
+    /// Returns what a value other than `off` costs.
+    pub fn cost(&self) -> &'static str {
+        self.cost
+    }
+}
+
+impl fmt::Debug for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Returns all settings.
+pub fn settings() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter()
+}
+
+/// Why a setting has not changed.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// No setting has this name.
+    UnknownName,
+    /// The setting has no such value.
+    InvalidValue(&'static Setting),
+    /// The value is valid, but cannot take effect now, for this reason.
+    NotApplied(&'static str),
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, names: &mut dyn Iterator<Item = &str>| {
+            names.enumerate().try_for_each(|(at, name)| match at {
+                0 => f.write_str(name),
+                _ => write!(f, ", {name}"),
+            })
+        };
+        match self {
+            SettingError::UnknownName => {
+                f.write_str("no setting has this name; there are: ")?;
+                list(f, &mut settings().map(Setting::name))
+            }
+            SettingError::InvalidValue(setting) => {
+                f.write_str("its values are: ")?;
+                list(f, &mut setting.values.iter().copied())?;
+                write!(f, " (default: {})", setting.default)
+            }
+            SettingError::NotApplied(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for SettingError {}
+
+/// Changes a setting from now on.
+///
+/// The guide has the names and values. Takes a lock and some system calls, so signal handlers must
+/// not call it.
+///
+/// # Errors
+///
+/// If no setting has the name, if the setting does not have the value, or if the value cannot take
+/// effect. Nothing has changed then.
+///
+/// ```
+/// # use thiscpu_malloc::{SettingError, is_counting, set};
+/// set("stats", "table")?;
+/// assert!(is_counting());
+/// assert!(matches!(set("stats", "everything"), Err(SettingError::InvalidValue(_))));
+/// # Ok::<(), SettingError>(())
+/// ```
+pub fn set(name: &str, value: &str) -> Result<(), SettingError> {
+    Assignment::new(name.as_bytes(), Some(value.as_bytes()))?.apply()
+}
+
+/// A valid value for a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Assignment {
+    /// The setting that [`Assignment::apply`] changes.
+    pub setting: &'static Setting,
+    /// One of its values.
+    pub value: &'static str,
+}
+
+impl Assignment {
+    /// Parses a word of `THISCPU_MALLOC`, `NAME=VALUE` or `NAME`; `None` if it is blank.
+    ///
+    /// # Errors
+    ///
+    /// If no setting has the name, or the setting does not have the value.
+    pub fn parse(word: &[u8]) -> Result<Option<Assignment>, SettingError> {
+        let mut parts = word.trim_ascii().splitn(2, |&byte| byte == b'=');
+        match (parts.next().unwrap_or_default(), parts.next()) {
+            (b"", None) => Ok(None),
+            (name, value) => Assignment::new(name, value).map(Some),
+        }
+    }
+
+    /// Checks a name, and a value or its absence.
+    ///
+    /// # Errors
+    ///
+    /// If no setting has the name, or the setting does not have the value.
+    pub fn new(name: &[u8], value: Option<&[u8]>) -> Result<Assignment, SettingError> {
+        let setting = SETTINGS
+            .iter()
+            .find(|setting| setting.name.as_bytes() == name)
+            .ok_or(SettingError::UnknownName)?;
+        let is_meant = |known: &&&str| value.is_none_or(|value| known.as_bytes() == value);
+        let value = setting.values.iter().find(is_meant);
+        Ok(Assignment { setting, value: value.ok_or(SettingError::InvalidValue(setting))? })
+    }
+
+    /// Makes the value take effect.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot. Nothing has changed then.
+    pub fn apply(self) -> Result<(), SettingError> {
+        (self.setting.apply)(self.value).map_err(SettingError::NotApplied)
+    }
+}
+
+/// Whether the preloaded library writes the table when the process exits.
+static WRITES_TABLE: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether the preloaded library is to write the table when the process exits.
+pub fn writes_table() -> bool {
+    // Relaxed: the same thread has just applied the setting, or any earlier value may be read.
+    WRITES_TABLE.load(Relaxed)
+}
+
+fn apply_stats(value: &str) -> Result<(), &'static str> {
+    let is_on = value == "table";
+    if is_on {
+        enable_counting();
+    }
+    WRITES_TABLE.store(is_on, Relaxed);
+    Ok(())
+}
+
+fn apply_harden(value: &str) -> Result<(), &'static str> {
+    if value == "off" {
+        disable_hardening();
+        return Ok(());
+    }
+    enable_hardening().then_some(()).ok_or("cannot reserve memory for guarded blocks")
+}
