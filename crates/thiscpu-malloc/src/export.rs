@@ -11,7 +11,6 @@ pub use thiscpu;
 pub use crate::alloc::{alloc_cold, alloc_fast_or};
 pub use crate::classes::{CELLS, SMALL_SIZE_MAX};
 pub use crate::free::{free_fast, free_gated, free_general};
-pub use crate::heap::GROUP;
 pub use crate::settings::{Assignment, writes_table};
 
 /// Allocates a block that [`define_malloc`](crate::define_malloc)'s function did not find.
@@ -39,8 +38,7 @@ macro_rules! define_malloc {
     ) => {
         $crate::export::thiscpu::define_malloc_fn!(
             $(#[$attribute])* $visibility fn $name() -> $block, in $section,
-            cells: $crate::export::CELLS, largest: $crate::export::SMALL_SIZE_MAX,
-            group: $crate::export::GROUP, gated: $gated
+            cells: $crate::export::CELLS, largest: $crate::export::SMALL_SIZE_MAX, gated: $gated
         );
     };
 }
@@ -82,8 +80,7 @@ macro_rules! define_free {
     ($(#[$attribute:meta])* $visibility:vis fn $name:ident($block:ty), in $section:literal) => {
         $crate::export::thiscpu::define_free_fn!(
             $(#[$attribute])* $visibility fn $name($block), in $section,
-            group: $crate::export::GROUP, general: $crate::export::free_general,
-            gated: $crate::export::free_gated
+            general: $crate::export::free_general, gated: $crate::export::free_gated
         );
     };
 }

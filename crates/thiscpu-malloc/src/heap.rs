@@ -6,7 +6,7 @@ use crate::classes::{CLASS_COUNT, cell_of_class, class_of_cell, size_of_class};
 
 /// The group of all classes. Cell 0 belongs to no class, so 0 can mean "none".
 // SAFETY: this is the only group that uses malloc's direct table.
-pub static GROUP: Group = unsafe { Group::for_malloc(CLASS_COUNT + 1) };
+static GROUP: Group = unsafe { Group::for_malloc(CLASS_COUNT + 1) };
 
 static CLASSES: [Class; CLASS_COUNT] = {
     let mut classes = [const { Class::new(8, 8, 1) }; CLASS_COUNT];

@@ -13,7 +13,7 @@ define_free_fn!(
     ///
     /// The block is null, or from this allocator and not used any more.
     pub(crate) fn free_asm(*mut u8), in ".text.free",
-    group: export::GROUP, general: free_general, gated: free_gated
+    general: free_general, gated: free_gated
 );
 
 unsafe extern "C-unwind" fn free_general(block: *mut u8) {

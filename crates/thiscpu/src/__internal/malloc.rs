@@ -16,22 +16,23 @@
 //! A caller expects none of these registers to survive, and nothing is on the stack. So another
 //! function takes the place of this one if it leaves by a jump.
 
-pub use crate::lanes::direct::{ITEMS_OFFSET, MALLOC_TABLE};
-pub use crate::slab::arena::for_assembly::{ARENA, CHUNK_SHIFT, CHUNKS_FROM_ORIGIN, FAST_ORIGIN};
+pub use crate::lanes::direct::{KEY_TO_ITEMS, MALLOC_ITEMS_OFFSET, MALLOC_TABLE, ORIGIN_TO_ITEMS};
+pub use crate::slab::arena::for_assembly::{CHUNK_SHIFT, CHUNKS_FROM_ORIGIN};
 pub use crate::slab::arena::heap_error::{double_free, write_after_free};
-pub use crate::slab::class::KEY;
 pub use crate::sys::rseq::RSEQ_CS;
 pub use crate::sys::rseq::index_ptr::AREA_MASK;
 
 /// Defines a function in assembly that contains a section on malloc's direct table.
 ///
 /// `code` is what it does; its own operands follow. The operands of every such section are here.
+/// The code begins at label 36. So `.org 36b + 128` behind a fast path is an error of the assembler
+/// if the path takes more than two blocks.
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 #[macro_export]
 macro_rules! define_section_fn {
     (
-        $(#[$attribute:meta])* [$($function:tt)*] in $section:literal, group: $group:path,
+        $(#[$attribute:meta])* [$($function:tt)*] in $section:literal,
         code: [$($code:tt)*] $($operands:tt)*
     ) => {
         $(#[$attribute])*
@@ -41,15 +42,15 @@ macro_rules! define_section_fn {
         $($function)* {
             core::arch::naked_asm!(
                 ".cfi_startproc",
+                "36:",
                 $($code)*
                 ".cfi_endproc",
                 ".balign 64",
                 direct = sym $crate::__internal::malloc::MALLOC_TABLE,
-                ITEMS_OFFSET = const $crate::__internal::malloc::ITEMS_OFFSET,
+                ITEMS_OFFSET = const $crate::__internal::malloc::MALLOC_ITEMS_OFFSET,
+                KEY_TO_ITEMS = const $crate::__internal::malloc::KEY_TO_ITEMS,
                 RSEQ_CS = const $crate::__internal::malloc::RSEQ_CS,
                 AREA_MASK = const $crate::__internal::malloc::AREA_MASK,
-                group = sym $group,
-                KEY = const $crate::__internal::malloc::KEY,
                 $($operands)*
             )
         }
@@ -58,7 +59,7 @@ macro_rules! define_section_fn {
 
 /// Defines a function that allocates: `fn(size: usize)` to a pointer.
 ///
-/// `cells` has the cell of each size up to `largest`, and `group` is the group with malloc's direct
+/// `cells` has the cell of each size up to `largest`, in the item of the group with malloc's direct
 /// table. If the section does not commit, the function becomes a jump to `gated`, which has its
 /// type.
 #[cfg(target_arch = "x86_64")]
@@ -67,7 +68,7 @@ macro_rules! define_section_fn {
 macro_rules! define_malloc_fn {
     (
         $(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $object:ty, in $section:literal,
-        cells: $cells:path, largest: $largest:expr, group: $group:path, gated: $gated:path
+        cells: $cells:path, largest: $largest:expr, gated: $gated:path
     ) => {
         const _: () = {
             let cells: &[u16] = &$cells;
@@ -78,7 +79,7 @@ macro_rules! define_malloc_fn {
         // then checks the free mark of its object.
         $crate::define_section_fn!(
             $(#[$attribute])* [$visibility extern "C-unwind" fn $name(size: usize) -> $object]
-            in $section, group: $group,
+            in $section,
             code: [
                 "cmp rdi, {LARGEST}",
                 "ja 37f",
@@ -98,13 +99,14 @@ macro_rules! define_malloc_fn {
                     ]
                     aborted: "jmp 37f"
                 ),
-                "mov rax, qword ptr [rip + {group} + {KEY}]",
+                "mov rax, qword ptr [rsi - {KEY_TO_ITEMS}]",
                 "sub rax, r11",
                 // A free object's mark is its encoded pointer.
                 "cmp qword ptr [rax], r11",
                 "jne 38f",
                 "mov qword ptr [rax], 0",
                 "ret",
+                ".org 36b + 128",
                 "37:",
                 "jmp {gated}",
                 "38:",
@@ -121,22 +123,24 @@ macro_rules! define_malloc_fn {
 
 /// Defines a function that frees: an `unsafe fn` of a pointer.
 ///
-/// A pointer into no slab of the group, or null, goes to `general`, which has the function's type.
-/// If the section does not commit, the object goes to `gated`, which finds it marked as free.
+/// A pointer that is null, or in no slab of malloc's group, goes to `general`, which has the
+/// function's type. If the section does not commit, the object goes to `gated`, which finds it
+/// marked as free.
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 #[macro_export]
 macro_rules! define_free_fn {
     (
         $(#[$attribute:meta])* $visibility:vis fn $name:ident($object:ty), in $section:literal,
-        group: $group:path, general: $general:path, gated: $gated:path
+        general: $general:path, gated: $gated:path
     ) => {
         // As `fast_tag_of`, and then as in the sections that are inlined.
         $crate::define_section_fn!(
             $(#[$attribute])* [$visibility unsafe extern "C-unwind" fn $name(object: $object)]
-            in $section, group: $group,
+            in $section,
             code: [
-                "mov rcx, qword ptr [rip + {arena} + {FAST_ORIGIN}]",
+                "lea rsi, [rip + {direct} + {ITEMS_OFFSET}]",
+                "mov rcx, qword ptr [rsi - {ORIGIN_TO_ITEMS}]",
                 "mov rax, rdi",
                 "sub rax, rcx",
                 "shr rax, {CHUNK_SHIFT}",
@@ -145,12 +149,11 @@ macro_rules! define_free_fn {
                 "mov eax, dword ptr [rcx + rax*4]",
                 "test eax, eax",
                 "jle 37f",
-                "mov r11, qword ptr [rip + {group} + {KEY}]",
+                "mov r11, qword ptr [rsi - {KEY_TO_ITEMS}]",
                 "sub r11, rdi",
                 "cmp qword ptr [rdi], r11",
                 "je 38f",
                 "mov qword ptr [rdi], r11",
-                "lea rsi, [rip + {direct} + {ITEMS_OFFSET}]",
                 $crate::section_text!(
                     "push_object_malloc",
                     enter: [$crate::direct_text!(ptr: "rdx", area: "r8", a: "rcx", out: "je 39f")]
@@ -165,6 +168,7 @@ macro_rules! define_free_fn {
                     aborted: "jmp 39f"
                 ),
                 "ret",
+                ".org 36b + 128",
                 "37:",
                 "jmp {general}",
                 "38:",
@@ -172,8 +176,7 @@ macro_rules! define_free_fn {
                 "39:",
                 "jmp {gated}",
             ]
-            arena = sym $crate::__internal::malloc::ARENA,
-            FAST_ORIGIN = const $crate::__internal::malloc::FAST_ORIGIN,
+            ORIGIN_TO_ITEMS = const $crate::__internal::malloc::ORIGIN_TO_ITEMS,
             CHUNKS_FROM_ORIGIN = const $crate::__internal::malloc::CHUNKS_FROM_ORIGIN,
             CHUNK_SHIFT = const $crate::__internal::malloc::CHUNK_SHIFT,
             general = sym $general,

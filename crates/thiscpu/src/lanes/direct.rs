@@ -15,10 +15,42 @@ use crate::sys::atomic::{
 use crate::sys::topology::CPUS_MAX;
 
 /// The direct table of malloc's size classes, which have the most calls.
+pub static MALLOC_TABLE: MallocTable = MallocTable {
+    _before: [0; 6],
+    origin: AtomicUsize::new(NO_ORIGIN),
+    key: AtomicUsize::new(0),
+    items: DirectTable::new(),
+};
+
+/// The direct table of malloc's size classes, behind two words for functions in assembly.
 ///
-/// It has an entry for each 16-bit number, as the lane table has, so that a section need not check
-/// its index.
-pub static MALLOC_TABLE: DirectTable<[AtomicUsize; 1 << 16]> = DirectTable::new();
+/// malloc and free have the address of the first entry in a register. So they load these words by
+/// instructions that are three bytes shorter than elsewhere, and from one cache line.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct MallocTable {
+    _before: [usize; 6],
+    /// The arena's origin for fast frees, or [`NO_ORIGIN`] while there are none.
+    pub(crate) origin: AtomicUsize,
+    /// The key of malloc's group, from the group's first use on.
+    pub(crate) key: AtomicUsize,
+    /// The entries: one for each 16-bit number, as the lane table has.
+    ///
+    /// So a section need not check its index.
+    pub(crate) items: DirectTable<[AtomicUsize; 1 << 16]>,
+}
+
+/// An origin from which no address has a tag.
+///
+/// It is not canonical, and far from the values that programs often use for addresses.
+pub(crate) const NO_ORIGIN: usize = 0x9e37 << 48;
+
+/// The distance from malloc's table to its first entry, in bytes.
+pub const MALLOC_ITEMS_OFFSET: usize = core::mem::offset_of!(MallocTable, items) + ITEMS_OFFSET;
+/// The distance from the word with the origin to the first entry.
+pub const ORIGIN_TO_ITEMS: usize = MALLOC_ITEMS_OFFSET - core::mem::offset_of!(MallocTable, origin);
+/// The distance from the word with the key to the first entry.
+pub const KEY_TO_ITEMS: usize = MALLOC_ITEMS_OFFSET - core::mem::offset_of!(MallocTable, key);
 
 /// Whether this target has sections that use direct tables.
 pub(crate) const HAS_DIRECT: bool = cfg!(all(target_arch = "x86_64", not(thiscpu_model)));
@@ -41,7 +73,7 @@ pub(crate) const CACHE_TABLE_LEN: usize = if cfg!(thiscpu_model) {
 /// No entry before the eighth is at a multiple of 64 bytes; [`table::Table`] says why.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct DirectTable<I: ?Sized = [AtomicUsize]> {
+pub(crate) struct DirectTable<I: ?Sized = [AtomicUsize]> {
     /// No index at or above this was ever published.
     end: AtomicUsize,
     items: I,
@@ -50,7 +82,7 @@ pub struct DirectTable<I: ?Sized = [AtomicUsize]> {
 pub(crate) type CacheTable = DirectTable<[AtomicUsize; CACHE_TABLE_LEN]>;
 
 /// The distance from a table to its first entry, in bytes.
-pub const ITEMS_OFFSET: usize = core::mem::offset_of!(CacheTable, items);
+pub(crate) const ITEMS_OFFSET: usize = core::mem::offset_of!(CacheTable, items);
 
 impl<const N: usize> DirectTable<[AtomicUsize; N]> {
     pub(crate) const fn new() -> Self {

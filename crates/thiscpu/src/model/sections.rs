@@ -216,7 +216,7 @@ impl Section {
             // SAFETY: a gate of this kind is the first word of a group, which lives as long as its
             // sections run.
             AccessKind::Direct => (unsafe { Group::direct_table_after(gate) }, 0),
-            AccessKind::DirectMalloc => (&MALLOC_TABLE, TOP_OFFSET),
+            AccessKind::DirectMalloc => (&MALLOC_TABLE.items, TOP_OFFSET),
             // SAFETY: the caller guarantees that a gate of any other kind is valid during the call.
             _ => return unsafe { section.enter_by(&*gate) },
         };

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use thiscpu::__internal;
 use thiscpu::{define_free_fn, define_malloc_fn};
 
-use super::class::{self, CELL, GROUP, OBJECT};
+use super::class::{self, CELL, OBJECT};
 use crate::ops;
 
 /// The largest size that has a cell.
@@ -15,12 +15,12 @@ static CELLS: [u16; SIZE_MAX + 1] = [CELL as u16; SIZE_MAX + 1];
 
 define_malloc_fn!(
     fn alloc_asm() -> *mut u8, in ".text.alloc_asm",
-    cells: CELLS, largest: SIZE_MAX, group: GROUP, gated: alloc_gated
+    cells: CELLS, largest: SIZE_MAX, gated: alloc_gated
 );
 
 define_free_fn!(
     fn free_asm(*mut u8), in ".text.free_asm",
-    group: GROUP, general: free_other, gated: free_gated
+    general: free_other, gated: free_gated
 );
 
 extern "C-unwind" fn alloc_gated(_: usize) -> *mut u8 {

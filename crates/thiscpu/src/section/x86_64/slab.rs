@@ -221,7 +221,7 @@ impl SlabSections for Processor {
                     [
                         malloc_table_text!(a: "{a}", direct: "{direct}", closed: "jz 34f"),
                     ]
-                    direct = in(reg) MALLOC_TABLE.as_ptr(),
+                    direct = in(reg) MALLOC_TABLE.items.as_ptr(),
                     cell = in(reg) cell,
                 ),
             }
@@ -300,7 +300,7 @@ impl SlabSections for Processor {
                     [
                         malloc_table_text!(a: "{a}", direct: "{direct}", closed: "jz {closed}"),
                     ]
-                    direct = in(reg) MALLOC_TABLE.as_ptr(),
+                    direct = in(reg) MALLOC_TABLE.items.as_ptr(),
                     cell = in(reg) cell,
                     closed = label { return Outcome::GateClosed; },
                 ),

@@ -18,6 +18,7 @@ pub(crate) mod purge;
 mod runs;
 pub(super) mod slab;
 
+use crate::lanes::direct;
 use crate::sys::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -46,7 +47,7 @@ pub(super) const ANY_CACHE: Tag = -2;
 /// The state of the arena. The first cache line has all that fast paths load.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Arena {
+pub(crate) struct Arena {
     /// The origin that fast paths count chunks and tags from, or [`POISON_BASE`] to disable them.
     ///
     /// It is [`TAG_CHUNKS`] chunks before chunk 0, and as many tags before the tag of chunk 0. It
@@ -90,21 +91,15 @@ pub struct Arena {
 /// Addresses and constants of the arena, for functions in assembly.
 #[cfg(not(thiscpu_model))]
 pub(crate) mod for_assembly {
-    use core::mem::offset_of;
+    use super::CHUNK_BYTES;
+    pub use super::CHUNKS_FROM_ORIGIN;
 
-    pub use super::{ARENA, CHUNKS_FROM_ORIGIN};
-    use super::{Arena, CHUNK_BYTES};
-
-    /// Offset of the fast paths' origin.
-    pub const FAST_ORIGIN: usize = offset_of!(Arena, fast_origin);
     /// Number of low bits of an address that are its offset in a chunk.
     pub const CHUNK_SHIFT: u32 = CHUNK_BYTES.trailing_zeros();
 }
 
 /// A base for which no address is in a chunk.
-///
-/// It is not canonical, and far from the values that programs often use in an address's place.
-const POISON_BASE: usize = 0x9e37 << 48;
+const POISON_BASE: usize = direct::NO_ORIGIN;
 
 #[cfg(not(thiscpu_model))]
 const _: () =
@@ -115,7 +110,7 @@ pub const CHUNKS_FROM_ORIGIN: usize = TAG_CHUNKS + CHUNKS_MAX;
 const _: () = assert!(CHUNKS_FROM_ORIGIN <= i32::MAX as usize);
 
 /// The arena of the process.
-pub static ARENA: Arena = Arena::new();
+pub(crate) static ARENA: Arena = Arena::new();
 
 /// Returns the chunk that holds an address, if it is in the arena.
 #[inline(always)]
@@ -230,6 +225,11 @@ impl Arena {
         };
         // Release: pairs with the Acquire in `fast_tag_of`.
         self.fast_origin.store(origin, Release);
+        if direct::HAS_DIRECT {
+            // Release: pairs with the load of free in assembly, whose next loads x86-64 keeps in
+            // order.
+            direct::MALLOC_TABLE.origin.store(origin, Release);
+        }
     }
 
     fn tag_word(&self, chunk: usize) -> &'static AtomicU32 {

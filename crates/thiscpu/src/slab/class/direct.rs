@@ -40,7 +40,7 @@ impl Group {
         match self.direct_use {
             DirectUse::None => None,
             DirectUse::Own => Some((&self.direct_table, 0)),
-            DirectUse::Malloc => Some((&MALLOC_TABLE, TOP_OFFSET)),
+            DirectUse::Malloc => Some((&MALLOC_TABLE.items, TOP_OFFSET)),
         }
     }
 

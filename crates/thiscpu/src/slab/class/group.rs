@@ -42,10 +42,6 @@ const _: () = assert!(
         == crate::section::DIRECT_TABLE_OFFSET
 );
 
-/// Offset of the key, for sections in assembly.
-#[cfg(not(thiscpu_model))]
-pub const KEY: usize = core::mem::offset_of!(Group, key);
-
 /// Calls without lanes after which memory for lanes is requested again.
 const CALLS_TO_RETRY: u32 = 64;
 
@@ -144,6 +140,10 @@ impl Group {
         let key = Key::random();
         // Stored before anything can be in a lane.
         self.key.store(key.0, Relaxed);
+        if direct::HAS_DIRECT && self.direct_use == DirectUse::Malloc {
+            // Relaxed: read by calls in assembly with an object, or an encoded pointer, like `key`.
+            direct::MALLOC_TABLE.key.store(key.0, Relaxed);
+        }
         self.alloc_lanes();
         key
     }
