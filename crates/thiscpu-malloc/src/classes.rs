@@ -16,6 +16,10 @@ pub(crate) const CLASS_COUNT: usize = geometric_class(CLASS_SIZE_MAX) + 1;
 pub const SMALL_SIZE_MAX: usize = 1024;
 /// The step in which medium sizes are looked up. All their classes are multiples of it.
 const MEDIUM_STEP: usize = 128;
+/// The class of the smallest blocks, the only one whose blocks are not aligned to 16 bytes.
+pub(crate) const SMALLEST_CLASS: usize = 0;
+/// The size and alignment of its blocks.
+pub(crate) const SMALLEST_SIZE: usize = 8;
 /// The class of 256 bytes, the last one of the linear part.
 const CLASS_256: usize = 16;
 
@@ -61,7 +65,7 @@ const fn geometric_class(size: usize) -> usize {
 
 /// Returns the class for `size`, which is at most 256.
 const fn linear_class(size: usize) -> usize {
-    if size <= 8 { 0 } else { size.div_ceil(16) }
+    if size <= SMALLEST_SIZE { SMALLEST_CLASS } else { size.div_ceil(16) }
 }
 
 /// The cell for each small size: one load finds it. A program uses few of the cache lines.
@@ -90,7 +94,7 @@ static MEDIUM_CELLS: [u16; CLASS_SIZE_MAX / MEDIUM_STEP + 1] = {
 /// Returns the size of a class's blocks, in bytes.
 pub(crate) const fn size_of_class(class: usize) -> usize {
     match class {
-        0 => 8,
+        SMALLEST_CLASS => SMALLEST_SIZE,
         1..=CLASS_256 => class * 16,
         _ => {
             let (doubling, eighth) = ((class - CLASS_256 - 1) / 8, (class - CLASS_256 - 1) % 8);

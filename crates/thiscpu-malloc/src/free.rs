@@ -5,8 +5,8 @@
 //!  free_in_class   a direct section
 //!   free_gated      enables direct sections, then enters a section by the gate
 //!    free_flush      the lane is full: trades sheaves with the barn
-//!  free_general    the fast lookup found no class, and a full one decides:
-//!   free_in_class         the address is one that the fast lookup does not cover
+//!  free_general    the address is odd, or the fast lookup found no class; a full one decides:
+//!   free_in_class         the fast lookup does not cover the address, or the block has 8 bytes
 //!   free_counted          calls are counted, all blocks guarded, or sections not ready
 //!   free_large_or_guarded the block belongs to no class
 //! ```
@@ -16,17 +16,18 @@
 
 use core::ptr::NonNull;
 
-use thiscpu::__internal::{HAS_DIRECT, large, save_errno};
+use thiscpu::__internal::{HAS_DIRECT, HeapError, large, save_errno};
 
-use crate::classes::class_of_cell;
+use crate::classes::{SMALLEST_CLASS, SMALLEST_SIZE, class_of_cell, size_of_class};
 use crate::fast_path::{HARDENED, has_flag, is_counting, is_enabled};
 use crate::heap::{self, cell_of, direct_objects_at, fast_cell_of, gated_objects_at, objects_at};
 use crate::{guard, stats};
 
 /// Frees a block.
 ///
-/// An invalid or a double free aborts the process, with a message that names the address.
-/// [`RawCache::free`](thiscpu::RawCache::free) says when that is detected.
+/// An invalid or a double free aborts the process, with a message that names the address. A free of
+/// a misaligned address aborts at once. [`RawCache::free`](thiscpu::RawCache::free) says when the
+/// others are detected.
 ///
 /// # Safety
 ///
@@ -44,7 +45,8 @@ pub unsafe fn free(block: NonNull<u8>) {
 /// The pointer is null, or the caller guarantees what [`free`] requires.
 #[inline(always)]
 pub unsafe fn free_fast(block: *mut u8) {
-    match fast_cell_of(block.addr()) {
+    let cell = if is_aligned(block.addr()) { fast_cell_of(block.addr()) } else { None };
+    match cell {
         Some(cell) => {
             // SAFETY: no class has a block at address 0.
             let block = unsafe { NonNull::new_unchecked(block) };
@@ -79,10 +81,10 @@ unsafe fn free_in_class(block: NonNull<u8>, cell: usize) {
 
 // These are `extern "C"`, so they cannot unwind, and their callers need no frame to call them.
 
-/// Frees a block for which the fast lookup found no class, or does nothing for null.
+/// Frees a block for which the fast path found no class, or does nothing for null.
 ///
-/// That is so if it belongs to none, if a flag blocks the fast path, or where address space is
-/// scarce.
+/// That is so if it belongs to none, if its address is no multiple of 16, if a flag blocks the fast
+/// path, or where address space is scarce.
 ///
 /// # Safety
 ///
@@ -93,7 +95,7 @@ pub unsafe extern "C" fn free_general(block: *mut u8) {
     // SAFETY: the caller guarantees that the block is allocated and not used any more. Its address
     // belongs to the class of the cell found. If the fast path is enabled, sections are ready.
     unsafe {
-        match cell_of(block.as_ptr().addr()) {
+        match checked_cell_of(block.as_ptr().addr()) {
             Some(cell) if is_enabled() => free_in_class(block, cell),
             Some(cell) => free_counted(block, cell),
             None => free_large_or_guarded(block),
@@ -175,6 +177,25 @@ unsafe extern "C" fn free_large_or_guarded(block: NonNull<u8>) {
         Some(size) if large::free(address) => stats::record_large(-(size as i64), -1),
         _ => abort_invalid(address),
     }
+}
+
+/// Returns whether an address may be the start of a block of any class but the smallest.
+#[inline(always)]
+fn is_aligned(address: usize) -> bool {
+    address.is_multiple_of(16)
+}
+
+/// Returns the cell of the class that an address belongs to, if it belongs to one.
+///
+/// Aborts if no block of the class can begin there, because the address is not aligned.
+pub(crate) fn checked_cell_of(address: usize) -> Option<usize> {
+    let cell = cell_of(address)?;
+    let is_start = is_aligned(address)
+        || class_of_cell(cell) == SMALLEST_CLASS && address.is_multiple_of(SMALLEST_SIZE);
+    if !is_start {
+        HeapError::InteriorFree.report(address, size_of_class(class_of_cell(cell)));
+    }
+    Some(cell)
 }
 
 /// Reports that no block begins at an address, and aborts.

@@ -6,8 +6,7 @@ use thiscpu::__internal::{large, save_errno};
 
 use crate::alloc::allocate_aligned;
 use crate::classes::{CLASS_SIZE_MAX, class_of_cell, size_of_class};
-use crate::free::{abort_invalid, free};
-use crate::heap::cell_of;
+use crate::free::{abort_invalid, checked_cell_of, free};
 use crate::{guard, stats};
 
 /// Returns a block of at least `size` bytes with the contents of `block`, which it replaces.
@@ -71,14 +70,15 @@ fn resize_large(block: NonNull<u8>, before: usize, size: usize) -> bool {
 
 /// Returns the number of usable bytes of a block: at least as many as were requested.
 ///
-/// Aborts if no block begins at the address, where that is known: always if it is outside the heap.
+/// Aborts if no block begins at the address, where that is known: always if it is outside the heap,
+/// or not aligned to 16 bytes (or 8, for blocks of 8 bytes).
 ///
 /// # Safety
 ///
 /// The block was allocated by this crate and not freed since.
 pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
     let address = block.as_ptr().addr();
-    match cell_of(address) {
+    match checked_cell_of(address) {
         Some(cell) => size_of_class(class_of_cell(cell)),
         None if guard::owns(address) => guard::usable_size(block),
         None => large::size(address).unwrap_or_else(|| abort_invalid(address)),

@@ -35,6 +35,39 @@ const ERRORS: [(&str, &str, i32, &[&str]); 11] = [
     ),
 ];
 
+/// Uses of addresses that are not aligned like blocks, and the size in the message.
+const MISALIGNED: [(&str, &str); 9] = [
+    ("misaligned free", "(112 bytes)"),
+    ("misaligned free by 8", "(112 bytes)"),
+    ("misaligned free of last byte", "(112 bytes)"),
+    ("misaligned free of tiny", "(8 bytes)"),
+    ("misaligned free of large", "(327680 bytes)"),
+    ("misaligned free of aligned", "(128 bytes)"),
+    ("misaligned realloc", "(112 bytes)"),
+    ("misaligned realloc to 0", "(112 bytes)"),
+    ("misaligned usable size", "(112 bytes)"),
+];
+
+/// Checks every way to free: in assembly, while calls are counted, and without sections.
+#[test]
+fn misaligned_address_aborts_at_once() {
+    let Some(program) = compile("errors.c", &[]) else { return };
+    for (error, size) in MISALIGNED {
+        for environment in ENVIRONMENTS {
+            for words in ["", "stats", "harden"] {
+                let environment = [environment, &[("THISCPU_MALLOC", words)]].concat();
+                let output = run(&program, &[error], &environment);
+                let said = text(&output.stderr);
+                let signal = output.status.signal();
+                assert_eq!(signal, Some(libc::SIGABRT), "{error}, {environment:?}: {said}");
+                for part in ["thiscpu: 0x", size, "pointer into the middle of an object"] {
+                    assert!(said.contains(part), "{error}, {environment:?}: {said}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn invalid_free_reports_and_aborts() {
     let Some(program) = compile("errors.c", &[]) else { return };

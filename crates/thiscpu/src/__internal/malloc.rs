@@ -123,9 +123,9 @@ macro_rules! define_malloc_fn {
 
 /// Defines a function that frees: an `unsafe fn` of a pointer.
 ///
-/// A pointer that is null, or in no slab of malloc's group, goes to `general`, which has the
-/// function's type. If the section does not commit, the object goes to `gated`, which finds it
-/// marked as free.
+/// A pointer that is null, not aligned to 16 bytes, or in no slab of malloc's group goes to
+/// `general`, which has the function's type. If the section does not commit, the object goes to
+/// `gated`, which finds it marked as free.
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 #[macro_export]
@@ -139,6 +139,9 @@ macro_rules! define_free_fn {
             $(#[$attribute])* [$visibility unsafe extern "C-unwind" fn $name(object: $object)]
             in $section,
             code: [
+                // Half of the smallest blocks, and errors.
+                "test dil, 15",
+                "jnz 37f",
                 "lea rsi, [rip + {direct} + {ITEMS_OFFSET}]",
                 "mov rcx, qword ptr [rsi - {ORIGIN_TO_ITEMS}]",
                 "mov rax, rdi",

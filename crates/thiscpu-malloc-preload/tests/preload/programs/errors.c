@@ -25,6 +25,21 @@ static void inside(size_t size) {
     malloc_trim(0);
 }
 
+/* Uses an address in a block that no block can begin at. */
+static void misaligned(const char *how) {
+    char *small = malloc(100), *tiny = malloc(8), *large = malloc(300000), *aligned;
+    if (posix_memalign((void **)&aligned, 64, 100) != 0) return;
+    if (strcmp(how, "free") == 0) free(small + 1);
+    if (strcmp(how, "free by 8") == 0) free(small + 8);
+    if (strcmp(how, "free of last byte") == 0) free(small + 111);
+    if (strcmp(how, "free of tiny") == 0) free(tiny + 4);
+    if (strcmp(how, "free of large") == 0) free(large + 1);
+    if (strcmp(how, "free of aligned") == 0) free(aligned + 8);
+    if (strcmp(how, "realloc") == 0) realloc(small + 2, 50);
+    if (strcmp(how, "realloc to 0") == 0) realloc(small + 2, 0);
+    if (strcmp(how, "usable size") == 0) malloc_usable_size(small + 8);
+}
+
 /* Returns a guarded block: only those have exactly the requested size. */
 static char *guarded(void) {
     enum { SIZE = 50, MOST = 10 << 20 };
@@ -46,6 +61,7 @@ int main(int count, char **arguments) {
     if (strcmp(error, "stack") == 0) free(local);
     if (strcmp(error, "inside small") == 0) inside(100);
     if (strcmp(error, "inside large") == 0) inside(300000);
+    if (strncmp(error, "misaligned ", 11) == 0) misaligned(error + 11);
     if (strncmp(error, "guarded", 7) == 0) CHECK((block = guarded()) != NULL);
     if (strcmp(error, "guarded twice") == 0) {
         free((void *)block);
