@@ -11,12 +11,12 @@ mod group;
 pub(crate) mod shrink;
 mod slow;
 
-#[cfg(not(thiscpu_model))]
-use core::marker::PhantomData;
-use core::ptr::{self, NonNull};
 #[cfg(thiscpu_model)]
 pub(super) use group::DirectUse;
 pub use group::Group;
+
+use core::marker::PhantomData;
+use core::ptr::{self, NonNull};
 
 use super::arena::slab::{self, Shape, Slab};
 use super::arena::{Tag, heap_error, purge};
