@@ -10,7 +10,7 @@ use super::heap_error::HeapError;
 use super::huge_pages::HUGE_PAGE_BYTES;
 use super::purge;
 use super::slab::{Shape, Slab};
-use super::{ARENA, CHUNK_BYTES, LARGE, NO_TAG, chunk_of, tag_of};
+use super::{ARENA, CHUNK_BYTES, LARGE, NO_TAG, Tag, chunk_of, is_large_class, tag_of};
 use crate::sys::Host;
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::errno;
@@ -102,9 +102,12 @@ pub fn error_at(address: usize) -> (HeapError, usize) {
         (slab.first_chunk()..slab.first_chunk() + slab.chunks.load(Relaxed) as usize)
             .contains(&chunk)
     };
-    // Only the first chunk of a large block has its tag.
+    // Only the first chunk of a large block has its tag, or of a slab of a single large object.
     let first = (0..=chunk).rev().find(|&chunk| ARENA.tag(chunk) != NO_TAG);
-    let around = first.filter(|&chunk| ARENA.tag(chunk) == LARGE).map(|chunk| ARENA.slab(chunk));
+    let is_large = |tag: Tag| tag == LARGE || is_large_class(tag);
+    let around = first
+        .filter(|&chunk| is_large(ARENA.tag(chunk)))
+        .map(|chunk| ARENA.slab(ARENA.slab(chunk).first_chunk()));
     if let Some(around) = around.filter(|slab| holds(slab)) {
         return (HeapError::InteriorFree, around.size.load(Relaxed));
     }

@@ -45,10 +45,20 @@ pub(crate) struct Slab {
     pub(crate) previous: AtomicU32,
 }
 
+/// The most chunks of a slab of large objects, unless one object takes more.
+const LARGE_CHUNKS_MAX: usize = 31;
+/// A slab of large objects wastes at most this part of it at its end, if its chunks allow that.
+const LARGE_TAIL_DIVISOR: usize = 128;
+
 /// Stored as the previous slab: the slab's objects await destruction.
 const RETIRED: u32 = u32::MAX;
 /// Stored as the previous slab: a thread has taken the slab and destroys its objects.
 const ENDING: u32 = u32::MAX - 1;
+
+/// Returns the bytes at the end of so many chunks that objects of `size` leave unused.
+const fn tail(size: usize, chunks: usize) -> usize {
+    chunks * CHUNK_BYTES % size
+}
 
 /// The size of a cache's objects and slabs.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +84,25 @@ impl Shape {
         Shape { size, chunks, mark: 0 }
     }
 
+    /// Picks the fewest chunks, up to 31, that waste at most 1/128 at their end.
+    ///
+    /// Without such a number, picks the one that wastes the smallest share. A slab of large objects
+    /// may hold only one of them.
+    pub(crate) const fn of_large(size: usize) -> Shape {
+        let mut best = size.div_ceil(CHUNK_BYTES);
+        let mut chunks = best;
+        while tail(size, best) * LARGE_TAIL_DIVISOR > best * CHUNK_BYTES
+            && chunks < LARGE_CHUNKS_MAX
+        {
+            chunks += 1;
+            // Compares the tails' shares of their slabs without a division.
+            if tail(size, chunks) * best < tail(size, best) * chunks {
+                best = chunks;
+            }
+        }
+        Shape { size, chunks: best, mark: 0 }
+    }
+
     pub(crate) const fn objects(self) -> usize {
         self.chunks * CHUNK_BYTES / self.size
     }
@@ -93,9 +122,13 @@ pub(crate) struct TakenObject {
     pub(crate) is_fresh: bool,
 }
 
-/// Returns how many chunks get the tag: of a large block, maybe of thousands, only the first.
-fn tagged(chunks: usize, tag: Tag) -> usize {
-    if tag == super::LARGE { 1 } else { chunks }
+/// Returns how many chunks of a slab, or of a large block, get the tag.
+///
+/// A large block may have thousands, so only the first one gets it. A slab of a single large object
+/// is treated alike: no object begins in its other chunks.
+fn tagged(chunks: usize, objects: usize, tag: Tag) -> usize {
+    let has_one_block = tag == super::LARGE || (super::is_large_class(tag) && objects == 1);
+    if has_one_block { 1 } else { chunks }
 }
 
 const fn owner_node(owner: u32, node: usize) -> u64 {
@@ -135,7 +168,7 @@ impl Slab {
         slab.owner_node.store(owner_node(owner, node), Relaxed);
         // The first chunk comes last, so that a child forked in between finds a complete slab, or
         // none.
-        for chunk in (first..first + tagged(shape.chunks, tag)).rev() {
+        for chunk in (first..first + tagged(shape.chunks, shape.objects(), tag)).rev() {
             ARENA.slab(chunk).first_chunk.store(first as u32, Relaxed);
             // Last: `set_tag` is a Release store, so a thread that finds the tag finds the stores
             // above.
@@ -147,7 +180,7 @@ impl Slab {
     /// Returns the slab's chunks to the arena.
     pub(crate) fn free_chunks(&self) {
         let (first, chunks) = (self.first_chunk(), self.chunks.load(Relaxed) as usize);
-        for chunk in first..first + chunks {
+        for chunk in first..first + tagged(chunks, self.objects(), ARENA.tag(first)) {
             ARENA.set_tag(chunk, super::NO_TAG);
         }
         ARENA.free(first, chunks);
@@ -297,5 +330,32 @@ impl Slab {
         self.first_word.store(word, Relaxed);
         self.free.store(self.free() as u32 + 1, Relaxed);
         true
+    }
+}
+
+#[cfg(all(test, not(thiscpu_model)))]
+mod tests {
+    use super::*;
+
+    /// Metadata of a chunk: its `Slab` and its object bits.
+    const METADATA_BYTES: usize = size_of::<Slab>() + OBJECT_BITS_BYTES;
+
+    #[test]
+    fn large_shapes_waste_little_at_any_size() {
+        let mut before = 32 * 1024;
+        for (doubling, step) in (15..22).flat_map(|doubling| (1..=16).map(move |n| (doubling, n))) {
+            let size = (16 + step) << (doubling - 4);
+            let shape = Shape::of_large(size);
+            let bytes = shape.chunks * CHUNK_BYTES;
+            assert!(shape.chunks <= LARGE_CHUNKS_MAX || shape.objects() == 1, "{shape:?}");
+            assert!(tail(size, shape.chunks) * LARGE_TAIL_DIVISOR <= bytes, "{shape:?}");
+            assert!(size < 1 << 20 || shape.objects() == 1, "{shape:?}");
+            // The smallest block of a class that has 16 steps in each doubling.
+            let used = shape.objects() * (before + 1);
+            let share = used * 1000 / (bytes + shape.chunks * METADATA_BYTES);
+            assert!(share >= 920, "{size}: {share} of 1,000 bytes are usable");
+            before = size;
+        }
+        assert_eq!(before, 4 << 20);
     }
 }

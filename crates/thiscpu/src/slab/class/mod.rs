@@ -19,7 +19,7 @@ use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
 use super::arena::slab::{self, Shape, Slab};
-use super::arena::{Tag, heap_error, purge};
+use super::arena::{self, Tag, heap_error, purge};
 use super::backend::Backend;
 use super::backend::cache_info::CacheInfo;
 use super::backend::node_slabs;
@@ -87,6 +87,8 @@ pub const CELL_BYTES: usize = lane::CELL_BYTES;
 
 /// The largest object of a class, in bytes.
 pub(super) const SIZE_MAX: usize = 1024 * 1024;
+/// The largest object of a class of large objects, in bytes.
+const LARGE_SIZE_MAX: usize = 4 * 1024 * 1024;
 pub(super) const ALIGN_MAX: usize = 64 * 1024;
 
 impl Class {
@@ -99,6 +101,16 @@ impl Class {
         let align = if align > slab::OBJECT_BYTES_MIN { align } else { slab::OBJECT_BYTES_MIN };
         let shape = Shape::of(size.next_multiple_of(align));
         Class { backend: AtomicUsize::new(0), shape, tag, lifecycle: None }
+    }
+
+    /// Creates a class of large objects of `size` bytes, in slabs tagged `tag`.
+    ///
+    /// Its slabs waste less than those of other classes, and may hold a single object. Its lanes
+    /// keep fewer objects.
+    pub const fn large(size: usize, tag: Tag) -> Class {
+        assert!(size <= LARGE_SIZE_MAX, "large objects have at most 4 MiB");
+        assert!(arena::is_large_class(tag), "classes of large objects have tags of their own");
+        Class { backend: AtomicUsize::new(0), shape: Shape::of_large(size), tag, lifecycle: None }
     }
 
     /// Creates a class of objects that stay constructed; each has its mark behind it.
