@@ -314,7 +314,8 @@ mod tests {
     }
 
     fn sheaf_of(count: usize) -> Sheaf {
-        let mut sheaf = crate::slab::lane::sheaf::alloc(0).expect("there is memory");
+        let mut sheaf = crate::slab::lane::sheaf::alloc(crate::slab::lane::sheaf::SMALL_INDEX)
+            .expect("there is memory");
         (0..count).for_each(|number| sheaf.push(2 * number + 1));
         sheaf
     }

@@ -1,8 +1,8 @@
 //! What the slabs of a cache need to know of it, and how their objects are encoded and marked.
 
-use crate::slab::arena::Tag;
 use crate::slab::arena::heap_error::HeapError;
 use crate::slab::arena::slab::{Shape, TakenObject};
+use crate::slab::arena::{Tag, is_large_class};
 use crate::slab::lane::encoding::{self, Key};
 
 /// The properties of a cache that its slabs depend on.
@@ -15,6 +15,11 @@ pub(crate) struct CacheInfo {
 }
 
 impl CacheInfo {
+    /// Returns whether the objects are those of a class of large objects.
+    pub(crate) fn is_large(self) -> bool {
+        is_large_class(self.tag)
+    }
+
     /// Encodes the pointer to an object just taken; only one that was never handed out is even.
     pub(super) fn encode_taken(self, taken: TakenObject) -> usize {
         self.key.encode(taken.object) & !usize::from(taken.is_fresh)

@@ -4,7 +4,7 @@
 //! unless trades take a fair share of the time.
 
 use crate::slab::arena::slab::Shape;
-use crate::slab::lane::sheaf::CAPACITIES;
+use crate::slab::lane::sheaf::{CAPACITIES, SMALL_INDEX};
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Trades of one barn after which the capacity grows.
@@ -24,26 +24,34 @@ const BYTES_FIRST: usize = 4 * 1024;
 #[derive(Debug)]
 pub(super) struct Capacity {
     index: AtomicU32,
+    smallest: u32,
     first: u32,
     max: u32,
     /// The largest index where a barn is busy.
     max_busy: u32,
 }
 
-/// Returns the index of the largest capacity at which objects of `size` fit into `bytes`.
-fn index_for(size: usize, bytes: usize) -> u32 {
-    CAPACITIES.iter().rposition(|capacity| capacity * size <= bytes).unwrap_or(0) as u32
-}
-
 impl Capacity {
-    pub(super) fn of(Shape { size, mark, .. }: Shape) -> Capacity {
+    /// Creates the capacity of a class of that shape; sheaves of large objects begin with one.
+    pub(super) fn of(Shape { size, mark, .. }: Shape, is_large: bool) -> Capacity {
         let [max, max_busy] = match mark {
             0 => [BYTES_MAX, BYTES_MAX_BUSY],
             _ => [BYTES_MAX_CONSTRUCTED; 2],
         };
-        let first = index_for(size, BYTES_FIRST);
+        let smallest = if is_large { 0 } else { SMALL_INDEX as u32 };
+        // The index of the largest capacity at which the objects fit into that many bytes.
+        let index_for = |bytes: usize| {
+            let fitting = CAPACITIES.iter().rposition(|capacity| capacity * size <= bytes);
+            (fitting.unwrap_or(0) as u32).max(smallest)
+        };
+        let first = index_for(BYTES_FIRST);
         let index = AtomicU32::new(first);
-        Capacity { index, first, max: index_for(size, max), max_busy: index_for(size, max_busy) }
+        Capacity { index, smallest, first, max: index_for(max), max_busy: index_for(max_busy) }
+    }
+
+    /// Returns the index of the smallest capacity that this class's sheaves have.
+    pub(super) fn smallest(&self) -> usize {
+        self.smallest as usize
     }
 
     // Relaxed, in all functions: the index is a heuristic and orders nothing.
@@ -83,7 +91,7 @@ mod tests {
     #[test]
     fn capacity_grows_with_trades_and_further_when_barn_is_busy() {
         let shape = Shape::of(1024);
-        let capacity = Capacity::of(shape);
+        let capacity = Capacity::of(shape, false);
         assert_eq!(CAPACITIES[capacity.index()], 4);
         assert_eq!(after(&capacity, 31, true), 4);
         assert_eq!(after(&capacity, 32, true), 12);
@@ -93,9 +101,22 @@ mod tests {
         assert_eq!(after(&capacity, 100_000, true), 1020);
         capacity.reset();
         assert_eq!(CAPACITIES[capacity.index()], 4);
-        assert_eq!(after(&Capacity::of(Shape { mark: 1016, ..shape }), 100_000, true), 60);
+        assert_eq!(after(&Capacity::of(Shape { mark: 1016, ..shape }, false), 100_000, true), 60);
         // The capacities are bounded for the largest and the smallest objects too.
-        assert_eq!(after(&Capacity::of(Shape::of(1024 * 1024)), 100_000, true), 4);
-        assert_eq!(after(&Capacity::of(Shape::of(16)), 100_000, true), 1020);
+        assert_eq!(after(&Capacity::of(Shape::of(1024 * 1024), false), 100_000, true), 4);
+        assert_eq!(after(&Capacity::of(Shape::of(16), false), 100_000, true), 1020);
+    }
+
+    #[test]
+    fn sheaf_of_large_objects_begins_with_one() {
+        const KIB: usize = 1024;
+        for (size, usual, busy) in
+            [(64, 2, 12), (128, 1, 4), (256, 1, 4), (512, 1, 2), (4096, 1, 1)]
+        {
+            let capacity = Capacity::of(Shape::of_large(size * KIB), true);
+            assert_eq!(CAPACITIES[capacity.index()], 1);
+            assert_eq!(after(&capacity, 100_000, false), usual, "{size} KiB");
+            assert_eq!(after(&capacity, 100_000, true), busy, "{size} KiB");
+        }
     }
 }

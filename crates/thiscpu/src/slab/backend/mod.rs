@@ -71,7 +71,7 @@ impl Backend {
         let backend = Backend {
             info,
             nodes,
-            capacity: Capacity::of(info.shape),
+            capacity: Capacity::of(info.shape, info.is_large()),
             next: AtomicUsize::new(0),
             trim_cursor: AtomicUsize::new(0),
             destroy_lock: Lock::new(),
@@ -203,7 +203,7 @@ impl Backend {
         }
         // Without memory for that capacity, a smaller sheaf will do, or an unused larger one.
         let larger = || (index + 1..CAPACITIES.len()).find_map(sheaf::reuse);
-        (0..=index).rev().find_map(sheaf::alloc).or_else(larger)
+        (self.capacity.smallest()..=index).rev().find_map(sheaf::alloc).or_else(larger)
     }
 
     fn put_empty(&'static self, sheaf: Sheaf, lane: usize) {

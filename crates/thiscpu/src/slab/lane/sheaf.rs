@@ -25,9 +25,14 @@ use crate::sys::atomic::{
 use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
 
-/// The capacities that sheaves have, in pointers: as many as fit into 64, 128, ... bytes.
+/// The capacities that sheaves have, in pointers.
+///
+/// From [`SMALL_INDEX`] on, as many as fit into 64, 128, ... bytes. Those before are for large
+/// objects, of which a lane is to keep fewer; their sheaves have 64 bytes too.
 pub(crate) const CAPACITIES: &[usize] =
-    if cfg!(thiscpu_model) { &[2] } else { &[4, 12, 28, 60, 124, 252, 508, 1020] };
+    if cfg!(thiscpu_model) { &[1, 2] } else { &[1, 2, 4, 12, 28, 60, 124, 252, 508, 1020] };
+/// The index of the smallest capacity of sheaves of objects that are not large.
+pub(crate) const SMALL_INDEX: usize = if cfg!(thiscpu_model) { 1 } else { 2 };
 const HEADER_BYTES: usize = size_of::<Header>();
 /// The bytes mapped at once. One mapping is carved into sheaves of one capacity.
 const MAPPING_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
