@@ -5,7 +5,7 @@
 //!  alloc_gated   enables direct sections, then enters a section by the gate
 //!   alloc_cold    chooses:
 //!    alloc_refill    trades sheaves with the barn, or guards a block; the class is known
-//!    alloc_general   large blocks; all calls while blocks are counted or all guarded
+//!    alloc_general   runs of chunks; all calls while blocks are counted or all guarded
 //! ```
 //!
 //! `libthiscpu_malloc.so` enters the same chain: its `malloc` is the fast path in assembly, see
@@ -18,13 +18,14 @@ use thiscpu::__internal::{self, HAS_DIRECT, Handle, Lock, large, save_errno, tie
 use thiscpu::Tier;
 
 use crate::classes::{
-    CLASS_COUNT, CLASS_SIZE_MAX, SMALL_SIZE_MAX, class_of, class_of_cell, size_of_class,
+    CLASS_ALIGN_MAX, CLASS_COUNT, CLASS_SIZE_MAX, SMALL_SIZE_MAX, class_of, class_of_cell,
+    is_large, size_of_class,
 };
 use crate::fast_path::{
     ALL_GUARDED, COUNTING, HARDENED, enable_when_ready, fast_cell, gated_cell, has_flag,
     is_counting, small_gated_cell,
 };
-use crate::heap::{self, direct_objects_at, gated_objects_at, objects};
+use crate::heap::{self, cell_of, direct_objects_at, gated_objects_at, objects};
 use crate::{guard, scavenge, stats};
 
 /// A cell of no class: what [`alloc_cold`] gets if none was looked up.
@@ -104,7 +105,7 @@ pub extern "C" fn alloc_cold(size: usize, cell: usize) -> Option<NonNull<u8>> {
 
 fn alloc_general(size: usize) -> Option<NonNull<u8>> {
     if size > CLASS_SIZE_MAX {
-        return alloc_large(large::allocate, size, 1);
+        return alloc_run(size, 1);
     }
     alloc_in_class(class_of(size), size, default_align(size))
 }
@@ -129,7 +130,11 @@ fn alloc_in_class(class: usize, size: usize, align: usize) -> Option<NonNull<u8>
         is_hit = false;
         alloc_refill(class, size, align)
     })?;
-    if is_counting() && !guard::owns(block.as_ptr().addr()) {
+    let address = block.as_ptr().addr();
+    if is_counting() && !guard::owns(address) {
+        // A large block may be of another class than the one requested.
+        let class =
+            if is_large(class) { cell_of(address).map_or(class, class_of_cell) } else { class };
         stats::count_allocation(class, is_hit);
     }
     Some(block)
@@ -155,7 +160,27 @@ fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> 
         return Some(block);
     }
     scavenge::scavenge_if_due();
+    if is_large(class)
+        && let Some(block) = alloc_near(class, align)
+    {
+        return Some(block);
+    }
     retry_after_shrink(size, || objects.alloc_slow())
+}
+
+/// The number of larger classes that may serve a large block whose lane has none of its class.
+///
+/// So a block may be 3/16 larger than its class. Programs that allocate large blocks of any size
+/// would otherwise rarely find one in the lane.
+const NEAR_CLASSES: usize = 3;
+
+/// Allocates a large block from the spare sheaf of its class, or of a class a little larger.
+fn alloc_near(class: usize, align: usize) -> Option<NonNull<u8>> {
+    objects(class).alloc_spare().or_else(|| {
+        let larger = class + 1..CLASS_COUNT.min(class + 1 + NEAR_CLASSES);
+        let mut fitting = larger.filter(|&class| size_of_class(class).is_multiple_of(align));
+        fitting.find_map(|class| objects(class).alloc_or(|| None))
+    })
 }
 
 /// The most blocks that [`rotate_samples`] moves: each goes back to its slab.
@@ -207,8 +232,13 @@ fn retry_after_shrink<T>(size: usize, allocate: impl Fn() -> Option<T>) -> Optio
     })
 }
 
-/// Allocates a large block by one of the two functions for that.
-fn alloc_large(
+/// Allocates a run of chunks, whatever the size is.
+pub(crate) fn alloc_run(size: usize, align: usize) -> Option<NonNull<u8>> {
+    alloc_run_by(large::allocate, size, align)
+}
+
+/// Allocates a run of chunks by one of the two functions for that.
+fn alloc_run_by(
     allocate: fn(usize, usize) -> Option<usize>,
     size: usize,
     align: usize,
@@ -217,7 +247,7 @@ fn alloc_large(
     // C requires that the difference of two pointers into a block fits `ptrdiff_t`.
     let size = (size <= isize::MAX as usize).then_some(size)?;
     tier_or_best();
-    // On machines with pages of 64 KiB, some large blocks fit a guarded page.
+    // On machines with pages of 64 KiB, some runs fit a guarded page.
     if has_flag(HARDENED)
         && guard::wants(size, align, 1)
         && let Some(block) = guard::allocate(size, align)
@@ -232,11 +262,11 @@ fn alloc_large(
 
 /// Allocates like [`allocate`], with all bytes zero.
 ///
-/// Of a large block, only pages that were used before are cleared.
+/// Of a block larger than 4 MiB, only pages that were used before are cleared.
 #[inline]
 pub fn allocate_zeroed(size: usize) -> Option<NonNull<u8>> {
     if size > CLASS_SIZE_MAX {
-        return alloc_large(large::allocate_zeroed, size, 1);
+        return alloc_run_by(large::allocate_zeroed, size, 1);
     }
     zero(allocate(size)?, size)
 }
@@ -263,11 +293,11 @@ pub fn allocate_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
 
 /// Allocates like [`allocate_aligned`], with all bytes zero.
 ///
-/// Of a large block, only pages that were used before are cleared.
+/// Of a block larger than 4 MiB, only pages that were used before are cleared.
 #[inline]
 pub fn allocate_aligned_zeroed(size: usize, align: usize) -> Option<NonNull<u8>> {
-    if size > CLASS_SIZE_MAX || align > CLASS_SIZE_MAX {
-        return alloc_large(large::allocate_zeroed, size, align);
+    if size > CLASS_SIZE_MAX || align > CLASS_ALIGN_MAX {
+        return alloc_run_by(large::allocate_zeroed, size, align);
     }
     zero(allocate_aligned(size, align)?, size)
 }
@@ -275,7 +305,7 @@ pub fn allocate_aligned_zeroed(size: usize, align: usize) -> Option<NonNull<u8>>
 #[cold]
 fn alloc_over_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
     let span = size.max(1).checked_next_multiple_of(align)?;
-    if span <= CLASS_SIZE_MAX {
+    if span <= CLASS_SIZE_MAX && align <= CLASS_ALIGN_MAX {
         // A slab begins at a multiple of 64 KiB and its blocks follow each other, so a class has
         // the alignment if its size is a multiple of it.
         let fits = |class: &usize| size_of_class(*class).is_multiple_of(align);
@@ -283,5 +313,5 @@ fn alloc_over_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
             return alloc_in_class(class, size, align);
         }
     }
-    alloc_large(large::allocate, size, align)
+    alloc_run(size, align)
 }

@@ -1,7 +1,10 @@
-//! Size classes: 8 bytes, multiples of 16 up to 256, then eight per doubling, up to 32 KiB.
+//! Size classes: 8 bytes, multiples of 16 up to 256, then eight per doubling up to 32 KiB, then
+//! sixteen per doubling up to 4 MiB.
 //!
-//! A block wastes at most 12.5 % if it is larger than 128 bytes; smaller ones are rounded up to
-//! multiples of 16.
+//! A block wastes at most 12.5 % if it is larger than 128 bytes, and 6.25 % if it is larger than
+//! 32 KiB; smaller ones are rounded up to multiples of 16. The classes above 32 KiB are *large*.
+//! More classes would let fewer calls find a block in their lane; fewer classes would waste too
+//! much of a limit on address space, which counts whole blocks.
 //!
 //! A class is known by its number, or by its *cell*: the offset of its part of the item that the
 //! heap has in each lane. Sections need the cell, so that is what the tables hold.
@@ -9,9 +12,15 @@
 use thiscpu::__internal::CELL_BYTES;
 
 /// The largest block that belongs to a class, in bytes. Larger blocks are runs of chunks.
-pub(crate) const CLASS_SIZE_MAX: usize = 32 * 1024;
+pub(crate) const CLASS_SIZE_MAX: usize = 4 * 1024 * 1024;
+/// The largest alignment that a class can have, because its slabs begin at multiples of it.
+pub(crate) const CLASS_ALIGN_MAX: usize = 64 * 1024;
 /// The number of classes.
-pub(crate) const CLASS_COUNT: usize = geometric_class(CLASS_SIZE_MAX) + 1;
+pub(crate) const CLASS_COUNT: usize = large_class(CLASS_SIZE_MAX) + 1;
+/// The largest medium size, in bytes. The classes of larger sizes are large.
+pub(crate) const MEDIUM_SIZE_MAX: usize = 32 * 1024;
+/// The first large class.
+pub(crate) const FIRST_LARGE: usize = geometric_class(MEDIUM_SIZE_MAX) + 1;
 /// The largest small size, in bytes: each size up to it has an entry in [`CELLS`].
 pub const SMALL_SIZE_MAX: usize = 1024;
 /// The step in which medium sizes are looked up. All their classes are multiples of it.
@@ -25,10 +34,22 @@ const CLASS_256: usize = 16;
 
 /// Returns the class for `size`, which is at most [`CLASS_SIZE_MAX`].
 pub(crate) fn class_of(size: usize) -> usize {
-    if size <= SMALL_SIZE_MAX { class_of_cell(cell_of_small(size)) } else { geometric_class(size) }
+    if size <= SMALL_SIZE_MAX {
+        class_of_cell(cell_of_small(size))
+    } else if size <= MEDIUM_SIZE_MAX {
+        geometric_class(size)
+    } else {
+        large_class(size)
+    }
 }
 
-/// Returns the cell of a class. It is above 0, so it can be the tag of the class's slabs.
+/// Returns whether a class is large: its slabs have negative tags.
+#[inline(always)]
+pub(crate) const fn is_large(class: usize) -> bool {
+    class >= FIRST_LARGE
+}
+
+/// Returns the cell of a class. It is above 0, so 0 can mean "no cell".
 pub(crate) const fn cell_of_class(class: usize) -> usize {
     (class + 1) * CELL_BYTES
 }
@@ -46,15 +67,24 @@ pub(crate) fn cell_of_small(size: usize) -> usize {
     usize::from(unsafe { *CELLS.get_unchecked(size) })
 }
 
-/// Returns the cell for a medium size: above [`SMALL_SIZE_MAX`], at most [`CLASS_SIZE_MAX`].
+/// Returns the cell for a medium size: above [`SMALL_SIZE_MAX`], at most [`MEDIUM_SIZE_MAX`].
 #[inline(always)]
 pub(crate) fn cell_of_medium(size: usize) -> usize {
-    debug_assert!((SMALL_SIZE_MAX + 1..=CLASS_SIZE_MAX).contains(&size));
-    // SAFETY: the table has an entry for each step up to `CLASS_SIZE_MAX`, and callers check that.
+    debug_assert!((SMALL_SIZE_MAX + 1..=MEDIUM_SIZE_MAX).contains(&size));
+    // SAFETY: the table has an entry for each step up to `MEDIUM_SIZE_MAX`, and callers check that.
     usize::from(unsafe { *MEDIUM_CELLS.get_unchecked(size.div_ceil(MEDIUM_STEP)) })
 }
 
-/// Returns the class for `size`, which is above 256.
+/// Returns the class for a size above [`MEDIUM_SIZE_MAX`], at most [`CLASS_SIZE_MAX`].
+///
+/// The four bits below the highest choose one of the sixteen classes of a doubling.
+pub(crate) const fn large_class(size: usize) -> usize {
+    let last = size - 1;
+    let doubling = last.ilog2() as usize;
+    FIRST_LARGE + (doubling - 15) * 16 + (last >> (doubling - 4) & 15)
+}
+
+/// Returns the class for `size`, which is above 256 and at most [`MEDIUM_SIZE_MAX`].
 ///
 /// The three bits below the highest choose one of the eight classes of a doubling.
 const fn geometric_class(size: usize) -> usize {
@@ -81,8 +111,8 @@ pub static CELLS: [u16; SMALL_SIZE_MAX + 1] = {
 };
 
 /// The cell for each multiple of [`MEDIUM_STEP`]. Entries of small sizes are unused.
-static MEDIUM_CELLS: [u16; CLASS_SIZE_MAX / MEDIUM_STEP + 1] = {
-    let mut cells = [0; CLASS_SIZE_MAX / MEDIUM_STEP + 1];
+static MEDIUM_CELLS: [u16; MEDIUM_SIZE_MAX / MEDIUM_STEP + 1] = {
+    let mut cells = [0; MEDIUM_SIZE_MAX / MEDIUM_STEP + 1];
     let mut steps = SMALL_SIZE_MAX / MEDIUM_STEP + 1;
     while steps < cells.len() {
         cells[steps] = cell_of_class(geometric_class(steps * MEDIUM_STEP)) as u16;
@@ -96,6 +126,10 @@ pub(crate) const fn size_of_class(class: usize) -> usize {
     match class {
         SMALLEST_CLASS => SMALLEST_SIZE,
         1..=CLASS_256 => class * 16,
+        FIRST_LARGE.. => {
+            let (doubling, sixteenth) = ((class - FIRST_LARGE) / 16, (class - FIRST_LARGE) % 16);
+            (MEDIUM_SIZE_MAX << doubling) / 16 * (17 + sixteenth)
+        }
         _ => {
             let (doubling, eighth) = ((class - CLASS_256 - 1) / 8, (class - CLASS_256 - 1) % 8);
             (256 << doubling) / 8 * (9 + eighth)
@@ -113,7 +147,8 @@ mod tests {
             let class = class_of(size);
             assert!(size_of_class(class) >= size, "{size}");
             assert!(class == 0 || size_of_class(class - 1) < size, "{size}");
-            if size > SMALL_SIZE_MAX {
+            assert_eq!(is_large(class), size > MEDIUM_SIZE_MAX, "{size}");
+            if size > SMALL_SIZE_MAX && size <= MEDIUM_SIZE_MAX {
                 assert_eq!(cell_of_medium(size), cell_of_class(class), "{size}");
             }
         }
@@ -121,10 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn class_wastes_at_most_an_eighth_when_above_128_bytes() {
+    fn class_wastes_at_most_an_eighth_and_large_one_a_sixteenth() {
         for size in 129..=CLASS_SIZE_MAX {
             let block = size_of_class(class_of(size));
-            assert!(block - size <= block / 8, "{size} in {block}");
+            let divisor = if size > MEDIUM_SIZE_MAX { 16 } else { 8 };
+            assert!(block - size <= block / divisor, "{size} in {block}");
         }
         for class in 1..CLASS_COUNT {
             assert!(size_of_class(class).is_multiple_of(16));

@@ -11,7 +11,10 @@ use core::sync::atomic::{
 
 use thiscpu::__internal::{self, HAS_DIRECT, Lock, tier_or_best};
 
-use crate::classes::{CLASS_SIZE_MAX, SMALL_SIZE_MAX, cell_of_medium, cell_of_small};
+use crate::classes::{
+    CLASS_SIZE_MAX, MEDIUM_SIZE_MAX, SMALL_SIZE_MAX, cell_of_class, cell_of_medium, cell_of_small,
+    large_class,
+};
 use crate::{guard, heap};
 
 /// A set of the flags below. All but [`HARDENED`] block the fast and the gated path.
@@ -146,7 +149,8 @@ pub(crate) fn gated_cell(size: usize) -> Option<usize> {
     // Acquire: pairs with the Release in `update`.
     match FAST_SIZE_LIMIT.load(Acquire) {
         limit if size < limit => Some(cell_of_small(size)),
-        limit if limit != 0 && size <= CLASS_SIZE_MAX => Some(cell_of_medium(size)),
+        limit if limit != 0 && size <= MEDIUM_SIZE_MAX => Some(cell_of_medium(size)),
+        limit if limit != 0 && size <= CLASS_SIZE_MAX => Some(cell_of_class(large_class(size))),
         _ => None,
     }
 }

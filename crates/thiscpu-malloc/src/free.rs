@@ -6,9 +6,9 @@
 //!   free_gated      enables direct sections, then enters a section by the gate
 //!    free_flush      the lane is full: trades sheaves with the barn
 //!  free_general    the address is odd, or the fast lookup found no class; a full one decides:
-//!   free_in_class         the fast lookup does not cover the address, or the block has 8 bytes
+//!   free_in_class         the class is large or has 8 bytes, or the fast lookup does not cover it
 //!   free_counted          calls are counted, all blocks guarded, or sections not ready
-//!   free_large_or_guarded the block belongs to no class
+//!   free_run_or_guarded   the block belongs to no class
 //! ```
 //!
 //! `libthiscpu_malloc.so` enters the same chain: its `free` is the fast path in assembly, see
@@ -20,7 +20,9 @@ use thiscpu::__internal::{HAS_DIRECT, HeapError, large, save_errno};
 
 use crate::classes::{SMALLEST_CLASS, SMALLEST_SIZE, class_of_cell, size_of_class};
 use crate::fast_path::{HARDENED, has_flag, is_counting, is_enabled};
-use crate::heap::{self, cell_of, direct_objects_at, fast_cell_of, gated_objects_at, objects_at};
+use crate::heap::{
+    self, cell_of, direct_objects_at, fast_cell_of, gated_objects_at, may_begin_block, objects_at,
+};
 use crate::{guard, stats};
 
 /// Frees a block.
@@ -83,8 +85,8 @@ unsafe fn free_in_class(block: NonNull<u8>, cell: usize) {
 
 /// Frees a block for which the fast path found no class, or does nothing for null.
 ///
-/// That is so if it belongs to none, if its address is no multiple of 16, if a flag blocks the fast
-/// path, or where address space is scarce.
+/// That is so if it belongs to none or to a large one, if its address is no multiple of 16, if a
+/// flag blocks the fast path, or where address space is scarce.
 ///
 /// # Safety
 ///
@@ -98,7 +100,7 @@ pub unsafe extern "C" fn free_general(block: *mut u8) {
         match checked_cell_of(block.as_ptr().addr()) {
             Some(cell) if is_enabled() => free_in_class(block, cell),
             Some(cell) => free_counted(block, cell),
-            None => free_large_or_guarded(block),
+            None => free_run_or_guarded(block),
         }
     }
 }
@@ -165,7 +167,7 @@ unsafe extern "C" fn free_counted(block: NonNull<u8>, cell: usize) {
 ///
 /// The caller guarantees what [`free`] requires.
 #[inline(never)]
-unsafe extern "C" fn free_large_or_guarded(block: NonNull<u8>) {
+unsafe extern "C" fn free_run_or_guarded(block: NonNull<u8>) {
     let _errno = save_errno();
     let address = block.as_ptr().addr();
     if guard::owns(address) {
@@ -187,7 +189,8 @@ fn is_aligned(address: usize) -> bool {
 
 /// Returns the cell of the class that an address belongs to, if it belongs to one.
 ///
-/// Aborts if no block of the class can begin there, because the address is not aligned.
+/// Aborts if no block of the class begins there: because the address is not aligned, or because
+/// the class is large, and the slab says so.
 pub(crate) fn checked_cell_of(address: usize) -> Option<usize> {
     let cell = cell_of(address)?;
     let is_start = is_aligned(address)
@@ -195,10 +198,15 @@ pub(crate) fn checked_cell_of(address: usize) -> Option<usize> {
     if !is_start {
         HeapError::InteriorFree.report(address, size_of_class(class_of_cell(cell)));
     }
+    if !may_begin_block(address, cell) {
+        abort_invalid(address);
+    }
     Some(cell)
 }
 
 /// Reports that no block begins at an address, and aborts.
+#[cold]
+#[inline(never)]
 pub(crate) fn abort_invalid(address: usize) -> ! {
     let (error, size) = large::error_at(address);
     error.report(address, size)

@@ -1,8 +1,10 @@
 //! The heap: one group, with a class of objects for each size class.
 
-use thiscpu::__internal::{self, Class, DirectMalloc, Fence, Group, Handle, Ready, Tag};
+use thiscpu::__internal::{
+    self, CELL_BYTES, Class, DirectMalloc, Fence, Group, Handle, Ready, Tag,
+};
 
-use crate::classes::{CLASS_COUNT, cell_of_class, class_of_cell, size_of_class};
+use crate::classes::{CLASS_COUNT, cell_of_class, class_of_cell, is_large, size_of_class};
 
 /// The group of all classes. Cell 0 belongs to no class, so 0 can mean "none".
 // SAFETY: this is the only group that uses malloc's direct table.
@@ -14,16 +16,22 @@ static CLASSES: [Class; CLASS_COUNT] = {
     while class < CLASS_COUNT {
         // Objects lie at multiples of their size from a multiple of 64 KiB, and all sizes but the
         // first are multiples of 16. So blocks have the alignment that C requires.
-        classes[class] = Class::new(size_of_class(class), 8, tag_of_class(class));
+        let (size, tag) = (size_of_class(class), tag_of_class(class));
+        classes[class] =
+            if is_large(class) { Class::large(size, tag) } else { Class::new(size, 8, tag) };
         class += 1;
     }
     classes
 };
 
-/// Returns the tag of the addresses of a class, which is its cell.
+/// Returns the tag of a class's addresses: its cell, negated if the class is large.
+///
+/// So the fast path to free, which takes positive tags only, leaves large blocks to
+/// [`free_general`](crate::free::free_general), which checks their addresses.
 const fn tag_of_class(class: usize) -> Tag {
     assert!(cell_of_class(class) <= Tag::MAX as usize);
-    cell_of_class(class) as Tag
+    let cell = cell_of_class(class) as Tag;
+    if is_large(class) { -cell } else { cell }
 }
 
 /// Returns the objects of a class.
@@ -107,14 +115,29 @@ pub(crate) fn cell_of(address: usize) -> Option<usize> {
 
 /// Returns the cell of the class that an address belongs to, by the lookup of the fast path.
 ///
-/// That finds nothing while the fast path is blocked, and where address space is scarce.
+/// That finds no large class, and nothing while the fast path is blocked, or where address space
+/// is scarce.
 #[inline(always)]
 pub(crate) fn fast_cell_of(address: usize) -> Option<usize> {
-    cell_of_tag(__internal::fast_tag_of(address))
+    let tag = __internal::fast_tag_of(address);
+    (tag > 0).then_some(tag as usize)
+}
+
+/// Returns whether a block of the class at `cell` begins at an address of that class.
+///
+/// Says so of each address if the class is not large, because only a slab knows where its blocks
+/// begin. A large block's slab is looked up at each free.
+#[inline(always)]
+pub(crate) fn may_begin_block(address: usize, cell: usize) -> bool {
+    !is_large(class_of_cell(cell)) || objects_at(cell).begins_at(address)
 }
 
 #[inline(always)]
 fn cell_of_tag(tag: Tag) -> Option<usize> {
-    // Tags of memory that belongs to no class are not positive.
-    (tag > 0).then_some(tag as usize)
+    match tag {
+        1.. => Some(tag as usize),
+        // No other memory has a tag that low.
+        _ if tag <= -(CELL_BYTES as Tag) => Some(tag.unsigned_abs() as usize),
+        _ => None,
+    }
 }

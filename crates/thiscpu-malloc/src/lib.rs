@@ -9,7 +9,7 @@
 //! and for any dynamically linked program, by `thiscpu run` or by preloading
 //! `libthiscpu_malloc.so`.
 //!
-//! There are 73 size classes for blocks of up to 32 KiB. Each works like a
+//! There are 185 size classes for blocks of up to 4 MiB. Each works like a
 //! [`thiscpu::RawCache`], whose documentation says what calls cost and when they may block. Larger
 //! blocks are runs of 64 KiB.
 //!

@@ -4,8 +4,8 @@ use core::ptr::{self, NonNull};
 
 use thiscpu::__internal::{large, save_errno};
 
-use crate::alloc::allocate_aligned;
-use crate::classes::{CLASS_SIZE_MAX, class_of_cell, size_of_class};
+use crate::alloc::{alloc_run, allocate_aligned};
+use crate::classes::{MEDIUM_SIZE_MAX, class_of_cell, size_of_class};
 use crate::free::{abort_invalid, checked_cell_of, free};
 use crate::{guard, stats};
 
@@ -13,8 +13,8 @@ use crate::{guard, stats};
 ///
 /// Returns `None` if memory is exhausted; `block` is unchanged then.
 ///
-/// The block stays in place if it fits and at least half of it is still needed. A large block that
-/// stays large moves only if it grows and the memory behind it is in use.
+/// The block stays in place if it fits and at least half of it is still needed. A run of chunks
+/// that keeps more than 32 KiB moves only if it grows and the memory behind it is in use.
 ///
 /// # Safety
 ///
@@ -38,16 +38,17 @@ pub(crate) unsafe fn resize_aligned(
 ) -> Option<NonNull<u8>> {
     // SAFETY: the caller guarantees that the block is allocated.
     let before = unsafe { usable_size(block) };
-    if size <= before && size >= before / 2 && size <= CLASS_SIZE_MAX && before <= CLASS_SIZE_MAX {
+    let is_run = before > MEDIUM_SIZE_MAX && large::size(block.as_ptr().addr()).is_some();
+    if is_run && size > MEDIUM_SIZE_MAX && resize_run(block, before, size) {
+        return Some(block);
+    }
+    if !is_run && size <= before && size >= before / 2 {
         if size < before && guard::owns(block.as_ptr().addr()) {
             guard::shrink(block, size);
         }
         return Some(block);
     }
-    if before > CLASS_SIZE_MAX && size > CLASS_SIZE_MAX && resize_large(block, before, size) {
-        return Some(block);
-    }
-    let new = allocate_aligned(size, align)?;
+    let new = allocate_resized(before, size, align, is_run)?;
     // SAFETY: both blocks have the bytes that are copied, and do not overlap, since both are
     // allocated. The caller guarantees that the old one is not used any more.
     unsafe {
@@ -57,8 +58,27 @@ pub(crate) unsafe fn resize_aligned(
     Some(new)
 }
 
-/// Resizes a large block in place; returns whether that was possible.
-fn resize_large(block: NonNull<u8>, before: usize, size: usize) -> bool {
+/// The size from which on a growing block becomes a run of chunks, which may grow in place.
+const RUN_BYTES_MIN: usize = 512 * 1024;
+
+/// Allocates the block that is to replace one of `before` bytes, which may be a run.
+///
+/// A large block that grows is likely to grow on. So it gets at least an eighth more than it had,
+/// or would be copied sixteen times until it has doubled.
+fn allocate_resized(before: usize, size: usize, align: usize, is_run: bool) -> Option<NonNull<u8>> {
+    if size <= before || before <= MEDIUM_SIZE_MAX {
+        return allocate_aligned(size, align);
+    }
+    let roomy = if is_run { size } else { size.max(before + before / 8) };
+    let new = match roomy >= RUN_BYTES_MIN {
+        true => alloc_run(roomy, align),
+        false => allocate_aligned(roomy, align),
+    };
+    new.or_else(|| allocate_aligned(size, align))
+}
+
+/// Resizes a run of chunks in place; returns whether that was possible.
+fn resize_run(block: NonNull<u8>, before: usize, size: usize) -> bool {
     let _errno = save_errno();
     let address = block.as_ptr().addr();
     let is_done = size <= isize::MAX as usize && large::resize(address, size);

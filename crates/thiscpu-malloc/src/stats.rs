@@ -46,7 +46,7 @@ pub(crate) fn count_free(class: usize, is_hit: bool) {
     }
 }
 
-/// Adds to the number of large blocks and their bytes, or subtracts from them.
+/// Adds to the number of runs of chunks and their bytes, or subtracts from them.
 pub(crate) fn record_large(bytes: i64, blocks: i64) {
     LARGE_BYTES.fetch_add(bytes, Relaxed);
     LARGE_BLOCKS.fetch_add(blocks, Relaxed);
@@ -138,9 +138,12 @@ pub struct Stats {
     /// Without counting, only calls of [`stats`] notice it. With counting, calls that miss their
     /// lane and large allocations do, too.
     pub peak_used_bytes: usize,
-    /// Large blocks in use now.
+    /// Blocks in use now that belong to no size class.
+    ///
+    /// These are blocks of more than 4 MiB, blocks with an alignment above 64 KiB, and blocks that
+    /// were resized to more than 512 KiB.
     pub large_blocks: usize,
-    /// Bytes of large blocks in use now.
+    /// Bytes of blocks in use now that belong to no size class.
     pub large_bytes: usize,
     /// Guarded blocks in use now. They are not in any class's numbers.
     pub guarded_blocks: usize,

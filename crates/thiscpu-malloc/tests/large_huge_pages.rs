@@ -1,4 +1,4 @@
-//! Large blocks are advised to use huge pages while they are allocated.
+//! Runs of chunks are advised to use huge pages while they are allocated.
 //!
 //! One test, because it is about the whole process.
 
@@ -49,7 +49,7 @@ fn large_blocks_advise_huge_pages_while_allocated() {
         return eprintln!("skipped: this kernel does not report the flags of mappings");
     }
     assert_eq!(bytes_with("nh", address(small), MIB), MIB);
-    let sizes = [5 * MIB, 17 * MIB, 4 * MIB];
+    let sizes = [5 * MIB, 17 * MIB, 4 * MIB + 1];
     let large = sizes.map(|bytes| allocate_zeroed(bytes).unwrap());
     for (block, bytes) in large.into_iter().zip(sizes) {
         let advised = bytes_with("hg", address(block), bytes);
@@ -71,7 +71,8 @@ fn large_blocks_advise_huge_pages_while_allocated() {
 }
 
 fn grown_block_advises_its_new_part() {
-    let block = allocate(3 * MIB).unwrap();
+    // A block that grows becomes a run, although one of this size belongs to a class.
+    let block = resized(allocate(MIB).unwrap(), 3 * MIB);
     let in_place = resized(block, 8 * MIB);
     assert_eq!(in_place, block, "the block was moved, so this test shows nothing");
     assert_eq!(bytes_with("hg", address(block), 8 * MIB), whole(block, 8 * MIB));

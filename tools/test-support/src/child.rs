@@ -88,3 +88,34 @@ pub fn status_of(body: impl FnOnce() -> i32) -> i32 {
 pub fn assert_holds(body: impl FnOnce() -> bool) {
     assert_eq!(status_of(|| i32::from(!body())), 0, "the wait status of the child");
 }
+
+/// Asserts that `body` aborts a forked child, which writes `message` on standard error.
+///
+/// # Panics
+///
+/// If the child ends otherwise, or without the message, or if it cannot be started.
+#[track_caller]
+pub fn assert_aborts(message: &str, body: impl FnOnce()) {
+    let mut pipe = [-1; 2];
+    // SAFETY: the array has room for two descriptors.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0, "no pipe");
+    let [from, to] = pipe;
+    let status = status_of(|| {
+        // SAFETY: the descriptors are open, and this child writes nothing else to the second one.
+        unsafe { libc::dup2(to, libc::STDERR_FILENO) };
+        body();
+        0
+    });
+    let mut text = [0_u8; 4096];
+    // SAFETY: the buffer has that many bytes, and no one else uses the descriptors. The write end
+    // is closed first, so the read does not wait.
+    let bytes = unsafe {
+        libc::close(to);
+        let bytes = libc::read(from, text.as_mut_ptr().cast(), text.len());
+        libc::close(from);
+        bytes
+    };
+    let text = String::from_utf8_lossy(&text[..usize::try_from(bytes).unwrap_or(0)]);
+    let is_aborted = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT;
+    assert!(is_aborted && text.contains(message), "wait status {status:#x}, and: {text:?}");
+}

@@ -7,12 +7,12 @@ use crate::fixture::{ENVIRONMENTS, compile, run, text};
 /// The error, `THISCPU_MALLOC`, the final signal, and parts of the message in order.
 const ERRORS: [(&str, &str, i32, &[&str]); 11] = [
     ("small twice", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "double free"]),
-    ("large twice", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "double free"]),
+    ("large twice", "", libc::SIGABRT, &["thiscpu: 0x", "(311296 bytes)", "double free"]),
     ("huge twice", "", libc::SIGABRT, &["thiscpu: 0x", "(4294967296 bytes)", "double free"]),
     ("small written to", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "write after free"]),
     ("stack", "", libc::SIGABRT, &["thiscpu: 0x", "invalid free", "was ever allocated there"]),
     ("inside small", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "middle of an object"]),
-    ("inside large", "", libc::SIGABRT, &["thiscpu: 0x", "(327680 bytes)", "middle of an object"]),
+    ("inside large", "", libc::SIGABRT, &["thiscpu: 0x", "(311296 bytes)", "middle of an object"]),
     // Errors with unguarded blocks are detected as without hardening.
     ("small twice", "harden", libc::SIGABRT, &["double free"]),
     (
@@ -41,7 +41,7 @@ const MISALIGNED: [(&str, &str); 9] = [
     ("misaligned free by 8", "(112 bytes)"),
     ("misaligned free of last byte", "(112 bytes)"),
     ("misaligned free of tiny", "(8 bytes)"),
-    ("misaligned free of large", "(327680 bytes)"),
+    ("misaligned free of large", "(311296 bytes)"),
     ("misaligned free of aligned", "(128 bytes)"),
     ("misaligned realloc", "(112 bytes)"),
     ("misaligned realloc to 0", "(112 bytes)"),

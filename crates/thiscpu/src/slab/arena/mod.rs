@@ -14,6 +14,7 @@ mod huge_pages;
 pub mod large;
 mod layout;
 mod map;
+pub(super) mod object_starts;
 pub(crate) mod purge;
 mod runs;
 pub(super) mod slab;

@@ -131,6 +131,15 @@ fn tagged(chunks: usize, objects: usize, tag: Tag) -> usize {
     if has_one_block { 1 } else { chunks }
 }
 
+/// Returns the distance of an address from the beginning of its slab.
+///
+/// The address is in a chunk that has a tag. A slab has less than 4 GiB.
+#[inline(always)]
+pub(in crate::slab) fn offset_in_slab(address: usize) -> u32 {
+    let chunk = address.wrapping_sub(ARENA.base.load(Relaxed)) / CHUNK_BYTES;
+    address.wrapping_sub(ARENA.address(ARENA.slab(chunk).first_chunk())) as u32
+}
+
 const fn owner_node(owner: u32, node: usize) -> u64 {
     (owner as u64) << 32 | node as u64
 }

@@ -9,7 +9,7 @@ use super::barn::BARNS_PER_NODE;
 use super::cache_info::CacheInfo;
 use crate::slab::arena::heap_error::HeapError;
 use crate::slab::arena::slab::{ObjectRef, Slab, TakenObject};
-use crate::slab::arena::{ARENA, NO_TAG, Tag};
+use crate::slab::arena::{ARENA, NO_TAG, Tag, is_large_class};
 use crate::slab::lane::sheaf::Sheaf;
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
@@ -340,7 +340,7 @@ fn tagged_slabs(is_wanted: impl Fn(Tag) -> bool) -> impl Iterator<Item = (Tag, &
 ///
 /// Visits each chunk that was ever used, without a lock.
 pub fn outside_by_tag() -> impl Iterator<Item = (Tag, usize)> {
-    tagged_slabs(|tag| tag > NO_TAG).map(|(tag, slab)| (tag, slab.outside()))
+    tagged_slabs(|tag| tag > NO_TAG || is_large_class(tag)).map(|(tag, slab)| (tag, slab.outside()))
 }
 
 /// Finds an object of the cache; aborts with a heap error if none begins at that address.

@@ -18,6 +18,7 @@ pub use group::Group;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
+use super::arena::object_starts::ObjectStarts;
 use super::arena::slab::{self, Shape, Slab};
 use super::arena::{self, Tag, heap_error, purge};
 use super::backend::Backend;
@@ -40,6 +41,7 @@ pub struct Class {
     backend: AtomicUsize,
     pub(super) shape: Shape,
     tag: Tag,
+    starts: ObjectStarts,
     /// Constructor and destructor, if objects stay constructed while they are free.
     lifecycle: Option<Lifecycle>,
 }
@@ -100,7 +102,7 @@ impl Class {
         let size = if size > slab::OBJECT_BYTES_MIN { size } else { slab::OBJECT_BYTES_MIN };
         let align = if align > slab::OBJECT_BYTES_MIN { align } else { slab::OBJECT_BYTES_MIN };
         let shape = Shape::of(size.next_multiple_of(align));
-        Class { backend: AtomicUsize::new(0), shape, tag, lifecycle: None }
+        Class::of_shape(shape, tag)
     }
 
     /// Creates a class of large objects of `size` bytes, in slabs tagged `tag`.
@@ -110,7 +112,7 @@ impl Class {
     pub const fn large(size: usize, tag: Tag) -> Class {
         assert!(size <= LARGE_SIZE_MAX, "large objects have at most 4 MiB");
         assert!(arena::is_large_class(tag), "classes of large objects have tags of their own");
-        Class { backend: AtomicUsize::new(0), shape: Shape::of_large(size), tag, lifecycle: None }
+        Class::of_shape(Shape::of_large(size), tag)
     }
 
     /// Creates a class of objects that stay constructed; each has its mark behind it.
@@ -119,6 +121,11 @@ impl Class {
         let mark = if size > 8 { size.next_multiple_of(8) } else { 8 };
         let class = Class::new(mark + 8, align, tag);
         Class { shape: Shape { mark, ..class.shape }, lifecycle: Some(lifecycle), ..class }
+    }
+
+    const fn of_shape(shape: Shape, tag: Tag) -> Class {
+        let starts = ObjectStarts::of(shape);
+        Class { backend: AtomicUsize::new(0), shape, tag, starts, lifecycle: None }
     }
 
     pub(super) fn backend_if_used(&self) -> Option<&'static Backend> {
@@ -331,6 +338,14 @@ impl<A: Access> Handle<'_, A> {
         if let Some(backend) = self.class.backend_if_used() {
             node_slabs::find_object(object.as_ptr().addr(), backend.info);
         }
+    }
+
+    /// Returns whether an object may begin at an address of one of the class's slabs.
+    ///
+    /// One multiplication, and the line of the chunk's slab.
+    #[inline(always)]
+    pub fn begins_at(self, address: usize) -> bool {
+        self.class.starts.contain(slab::offset_in_slab(address))
     }
 
     /// Returns whether an object of this class begins at an address.

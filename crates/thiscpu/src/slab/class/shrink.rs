@@ -97,14 +97,14 @@ impl Group {
         let _guard = self.lock.lock();
         let seen = self.gate.load();
         let Some(item) = seen.item() else { return };
-        // An object that a thread puts into a lane after this was freed after this call began.
-        let held: [Option<(Handle<'a, A>, &'static Backend)>; N] = core::array::from_fn(|number| {
-            class(number).and_then(Handle::with_backend).filter(|(class, _)| class.has_cached(item))
-        });
+        // Asked again behind the fence, and not kept: a group may have hundreds of classes. An
+        // object that a thread puts into a lane meanwhile was freed after this call began.
         let held = || {
-            let with_lists = held.iter().zip(sheaves);
-            with_lists
-                .filter_map(|(held, list)| held.map(|(class, backend)| (class, backend, list)))
+            let used = sheaves.iter().enumerate().filter_map(|(number, list)| {
+                let (class, backend) = class(number)?.with_backend()?;
+                Some((class, backend, list))
+            });
+            used.filter(|(class, ..)| class.has_cached(item))
         };
         let has_sections = startup::tier_or_panic() != Tier::Atomic;
         if held().next().is_none() || (has_sections && !fence.is_possible()) {

@@ -71,6 +71,28 @@ impl<A: Access> Handle<'_, A> {
         self.find_object(backend).and_then(|encoded| self.hand_out(encoded))
     }
 
+    /// Allocates from the lane's spare sheaf, which becomes the main one; never trades.
+    pub fn alloc_spare(self) -> Option<NonNull<u8>> {
+        let backend = self.class.backend_if_used()?;
+        for _ in 0..ATTEMPTS {
+            let lane = self.current_lane()?;
+            let (main, spare) = (lane.main().load(), lane.spare().load());
+            if !main.has_objects() {
+                if !spare.has_objects() {
+                    return None;
+                }
+                self.swap_spare(backend, lane, main, spare);
+            }
+            // SAFETY: `gate_ptr` is the gate of a group in which this class has its cell, followed
+            // by the direct table. The handle's maker guaranteed what the access `A` requires.
+            let encoded = unsafe { Processor::pop_object::<A>(self.group.gate_ptr(), self.cell) };
+            if encoded != 0 {
+                return self.hand_out(encoded);
+            }
+        }
+        None
+    }
+
     pub(super) fn find_object(self, backend: &'static Backend) -> Option<usize> {
         for _ in 0..ATTEMPTS {
             // SAFETY: `gate_ptr` is the gate of a group in which this class has its cell, followed
