@@ -18,15 +18,15 @@ use thiscpu::__internal::{self, HAS_DIRECT, Handle, Lock, large, save_errno, tie
 use thiscpu::Tier;
 
 use crate::classes::{
-    CLASS_ALIGN_MAX, CLASS_COUNT, CLASS_SIZE_MAX, SMALL_SIZE_MAX, class_of, class_of_cell,
-    is_large, size_of_class,
+    CLASS_ALIGN_MAX, CLASS_COUNT, CLASS_SIZE_MAX, MEDIUM_SIZE_MAX, SMALL_SIZE_MAX, class_of,
+    class_of_cell, is_large, size_of_class,
 };
 use crate::fast_path::{
     ALL_GUARDED, COUNTING, HARDENED, enable_when_ready, fast_cell, gated_cell, has_flag,
     is_counting, small_gated_cell,
 };
 use crate::heap::{self, cell_of, direct_objects_at, gated_objects_at, objects};
-use crate::{guard, scavenge, stats};
+use crate::{guard, large_class, scavenge, stats};
 
 /// A cell of no class: what [`alloc_cold`] gets if none was looked up.
 const NO_CELL: usize = 0;
@@ -74,6 +74,11 @@ pub(crate) fn alloc_gated_or(
         heap::enable_direct();
     }
     match gated_cell(size) {
+        // SAFETY: the gated path is enabled, so sections are ready.
+        Some(cell) if size > MEDIUM_SIZE_MAX => match unsafe { large_class::take(cell) } {
+            None => cold(size, cell),
+            block => block,
+        },
         // Without direct sections, the fast path has already entered this one for small sizes.
         Some(cell) if HAS_DIRECT || size > SMALL_SIZE_MAX => {
             // SAFETY: the gated path is enabled, so sections are ready.
@@ -99,7 +104,10 @@ extern "C" fn alloc_gated(size: usize) -> Option<NonNull<u8>> {
 pub extern "C" fn alloc_cold(size: usize, cell: usize) -> Option<NonNull<u8>> {
     match cell {
         NO_CELL => alloc_general(size),
-        cell => alloc_refill(class_of_cell(cell), size, default_align(size)),
+        cell => {
+            let class = class_of_cell(cell);
+            large_class::begin_if_large(class, alloc_refill(class, size, default_align(size)))
+        }
     }
 }
 
@@ -117,6 +125,11 @@ fn default_align(size: usize) -> usize {
 
 /// Allocates a block of a class that fits size and alignment, whatever flags are set.
 fn alloc_in_class(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
+    large_class::begin_if_large(class, alloc_unbegun(class, size, align))
+}
+
+/// Allocates like [`alloc_in_class`], but a large block has not begun.
+fn alloc_unbegun(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
     if !has_flag(COUNTING | ALL_GUARDED) {
         return objects(class).alloc_or(|| alloc_refill(class, size, align));
     }
@@ -161,26 +174,11 @@ fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> 
     }
     scavenge::scavenge_if_due();
     if is_large(class)
-        && let Some(block) = alloc_near(class, align)
+        && let Some(block) = large_class::take_near(class, align)
     {
         return Some(block);
     }
     retry_after_shrink(size, || objects.alloc_slow())
-}
-
-/// The number of larger classes that may serve a large block whose lane has none of its class.
-///
-/// So a block may be 3/16 larger than its class. Programs that allocate large blocks of any size
-/// would otherwise rarely find one in the lane.
-const NEAR_CLASSES: usize = 3;
-
-/// Allocates a large block from the spare sheaf of its class, or of a class a little larger.
-fn alloc_near(class: usize, align: usize) -> Option<NonNull<u8>> {
-    objects(class).alloc_spare().or_else(|| {
-        let larger = class + 1..CLASS_COUNT.min(class + 1 + NEAR_CLASSES);
-        let mut fitting = larger.filter(|&class| size_of_class(class).is_multiple_of(align));
-        fitting.find_map(|class| objects(class).alloc_or(|| None))
-    })
 }
 
 /// The most blocks that [`rotate_samples`] moves: each goes back to its slab.
@@ -262,11 +260,12 @@ fn alloc_run_by(
 
 /// Allocates like [`allocate`], with all bytes zero.
 ///
-/// Of a block larger than 4 MiB, only pages that were used before are cleared.
+/// Of a block larger than 4 MiB, only pages that were used before are cleared. A block larger than
+/// 32 KiB is not touched if no page of its slab was used before and it was never allocated.
 #[inline]
 pub fn allocate_zeroed(size: usize) -> Option<NonNull<u8>> {
-    if size > CLASS_SIZE_MAX {
-        return alloc_run_by(large::allocate_zeroed, size, 1);
+    if size > MEDIUM_SIZE_MAX {
+        return allocate_aligned_zeroed(size, 1);
     }
     zero(allocate(size)?, size)
 }
@@ -293,25 +292,39 @@ pub fn allocate_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
 
 /// Allocates like [`allocate_aligned`], with all bytes zero.
 ///
-/// Of a block larger than 4 MiB, only pages that were used before are cleared.
+/// Clears no more than [`allocate_zeroed`] does.
 #[inline]
 pub fn allocate_aligned_zeroed(size: usize, align: usize) -> Option<NonNull<u8>> {
-    if size > CLASS_SIZE_MAX || align > CLASS_ALIGN_MAX {
-        return alloc_run_by(large::allocate_zeroed, size, align);
+    if size > MEDIUM_SIZE_MAX {
+        return alloc_large_zeroed(size, align);
     }
     zero(allocate_aligned(size, align)?, size)
 }
 
+#[inline(never)]
+fn alloc_large_zeroed(size: usize, align: usize) -> Option<NonNull<u8>> {
+    let Some(class) = class_for(size, align) else {
+        return alloc_run_by(large::allocate_zeroed, size, align);
+    };
+    let block = alloc_unbegun(class, size, align.max(default_align(size)))?;
+    if large_class::begin(block) { Some(block) } else { zero(block, size) }
+}
+
 #[cold]
 fn alloc_over_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
-    let span = size.max(1).checked_next_multiple_of(align)?;
-    if span <= CLASS_SIZE_MAX && align <= CLASS_ALIGN_MAX {
-        // A slab begins at a multiple of 64 KiB and its blocks follow each other, so a class has
-        // the alignment if its size is a multiple of it.
-        let fits = |class: &usize| size_of_class(*class).is_multiple_of(align);
-        if let Some(class) = (class_of(span)..CLASS_COUNT).find(fits) {
-            return alloc_in_class(class, size, align);
-        }
+    match class_for(size, align) {
+        Some(class) => alloc_in_class(class, size, align),
+        None => alloc_run(size, align),
     }
-    alloc_run(size, align)
+}
+
+/// Returns the smallest class whose blocks fit size and alignment, if there is one.
+fn class_for(size: usize, align: usize) -> Option<usize> {
+    let span = size.max(1).checked_next_multiple_of(align)?;
+    if span > CLASS_SIZE_MAX || align > CLASS_ALIGN_MAX {
+        return None;
+    }
+    // A slab begins at a multiple of 64 KiB and its blocks follow each other, so a class has the
+    // alignment if its size is a multiple of it.
+    (class_of(span)..CLASS_COUNT).find(|&class| size_of_class(class).is_multiple_of(align))
 }

@@ -36,6 +36,7 @@ mod fast_path;
 mod free;
 mod guard;
 mod heap;
+mod large_class;
 mod resize;
 mod scavenge;
 mod settings;

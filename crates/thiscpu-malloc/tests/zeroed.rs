@@ -1,10 +1,10 @@
-//! Zeroed large blocks: only pages that were used before are cleared.
+//! Zeroed blocks of more than 32 KiB: memory that is known to be zero is not touched.
 //!
 //! One test, because it needs a heap of its own.
 
 use std::ptr::NonNull;
 
-use thiscpu_malloc::{allocate_aligned, allocate_aligned_zeroed, allocate_zeroed, free};
+use thiscpu_malloc::{allocate, allocate_aligned, allocate_aligned_zeroed, allocate_zeroed, free};
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
@@ -22,6 +22,64 @@ fn resident(block: NonNull<u8>, size: usize) -> usize {
 fn is_zero(block: NonNull<u8>, size: usize) -> bool {
     // SAFETY: the block has this size, and the caller owns it.
     unsafe { std::slice::from_raw_parts(block.as_ptr(), size) }.iter().all(|&byte| byte == 0)
+}
+
+/// Checks that blocks that were never allocated, in fresh memory, are not touched.
+fn class_clears_only_used_blocks() {
+    for size in [40 << 10, 600 << 10, 4 * MIB] {
+        let blocks: Vec<_> = (0..20).map(|_| allocate_zeroed(size).unwrap()).collect();
+        let touched: usize = blocks.iter().map(|&block| resident(block, size)).sum();
+        // The first page of each, which says that it is free.
+        assert!(touched <= 2 * PAGE * blocks.len(), "{touched} bytes of 20 blocks of {size}");
+        for &block in &blocks {
+            assert!(is_zero(block, size));
+            // SAFETY: the block has this size, and is not used after its free.
+            unsafe {
+                block.write_bytes(0xff, size);
+                free(block);
+            }
+        }
+        // One of these was allocated as it is, which must not hide that it is dirty.
+        let dirty = allocate(size).unwrap();
+        // SAFETY: the block is allocated, and not used any more.
+        unsafe { free(dirty) };
+        for _ in 0..30 {
+            assert!(is_zero(allocate_zeroed(size).unwrap(), size), "{size}");
+        }
+    }
+}
+
+/// Checks that a block that `malloc` handed out first is cleared when `calloc` gets it.
+fn allocation_without_zeros_makes_block_dirty() {
+    for size in [50 << 10, MIB] {
+        for _ in 0..4 {
+            let block = allocate(size).unwrap();
+            // SAFETY: the block has this size, and is not used after its free. Its first words stay
+            // as they were.
+            unsafe {
+                block.add(16).write_bytes(0xff, size - 16);
+                free(block);
+            }
+            let block = allocate_zeroed(size).unwrap();
+            assert!(is_zero(block, size), "{size}");
+        }
+    }
+}
+
+/// Checks that a slab in chunks that held data is not taken for zeros.
+fn slab_in_dirty_chunks_is_cleared() {
+    const SIZE: usize = 3 * MIB;
+    let used = allocate_aligned(8 * MIB, 2 * MIB).unwrap();
+    // SAFETY: the block has this size, and is not used after its free.
+    unsafe {
+        used.write_bytes(0xff, 8 * MIB);
+        free(used);
+    }
+    let blocks: Vec<_> = (0..4).map(|_| allocate_zeroed(SIZE).unwrap()).collect();
+    let start = used.addr().get();
+    let is_reused = |block: &NonNull<u8>| (start..start + 8 * MIB).contains(&block.addr().get());
+    assert!(blocks.iter().any(is_reused), "no block is in used memory, so this test shows nothing");
+    assert!(blocks.into_iter().all(|block| is_zero(block, SIZE)));
 }
 
 #[test]
@@ -47,4 +105,7 @@ fn zeroed_allocation_clears_only_used_pages() {
         assert_eq!(resident(block, 16 * MIB), 0);
         assert!(is_zero(block, 16 * MIB));
     }
+    class_clears_only_used_blocks();
+    allocation_without_zeros_makes_block_dirty();
+    slab_in_dirty_chunks_is_cleared();
 }

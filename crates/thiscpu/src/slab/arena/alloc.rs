@@ -86,6 +86,11 @@ impl Arena {
         self.used_peak.store(self.used_peak.load(Relaxed).max(used), Relaxed);
     }
 
+    /// Returns whether chunks that the caller has just allocated hold zeros only.
+    pub(super) fn is_zero(&self, first: usize, count: usize) -> bool {
+        self.dirty_bits().find(true, first, first + count) == first + count
+    }
+
     /// Frees chunks whose tags are [`NO_TAG`](super::NO_TAG) again.
     ///
     /// The caller then calls [`purge_if_excess`](super::purge::purge_if_excess), without a lock.

@@ -6,7 +6,7 @@
 //! recounts the free objects and rebuilds the lists.
 
 use super::{ARENA, CHUNK_BYTES, Tag};
-use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sys::bits::Bits;
 
 pub(crate) const OBJECT_BYTES_MIN: usize = 8;
@@ -43,11 +43,13 @@ pub(crate) struct Slab {
     pub(crate) next: AtomicU32,
     /// The previous slab in the list, as its first chunk plus one; or [`RETIRED`] or [`ENDING`].
     pub(crate) previous: AtomicU32,
+    /// Whether the slab is one of large objects and was zero when it was initialized.
+    was_zero: AtomicBool,
 }
 
 /// The most chunks of a slab of large objects, unless one object takes more.
 const LARGE_CHUNKS_MAX: usize = 31;
-/// A slab of large objects wastes at most this part of it at its end, if its chunks allow that.
+/// The part of a slab of large objects that may be wasted at its end, if that is possible.
 const LARGE_TAIL_DIVISOR: usize = 128;
 
 /// Stored as the previous slab: the slab's objects await destruction.
@@ -120,6 +122,8 @@ pub(crate) struct TakenObject {
     pub(crate) object: usize,
     /// Whether it was never handed out since the slab was initialized.
     pub(crate) is_fresh: bool,
+    /// Whether it is large and all zero.
+    pub(crate) is_zero: bool,
 }
 
 /// Returns how many chunks of a slab, or of a large block, get the tag.
@@ -174,6 +178,8 @@ impl Slab {
         slab.first_word.store(0, Relaxed);
         slab.set_shard(shard);
         slab.previous.store(0, Relaxed);
+        let was_zero = super::is_large_class(tag) && ARENA.is_zero(first, shape.chunks);
+        slab.was_zero.store(was_zero, Relaxed);
         slab.owner_node.store(owner_node(owner, node), Relaxed);
         // The first chunk comes last, so that a child forked in between finds a complete slab, or
         // none.
@@ -284,8 +290,11 @@ impl Slab {
     ///
     /// Bits are cleared before that, so that a fork loses objects but never duplicates one.
     pub(crate) fn take_free(&self, most: usize, mut each: impl FnMut(TakenObject)) {
-        let mut each =
-            |index, is_fresh| each(TakenObject { object: self.object_address(index), is_fresh });
+        let was_zero = self.was_zero.load(Relaxed);
+        let mut each = |index, is_fresh| {
+            let object = self.object_address(index);
+            each(TakenObject { object, is_fresh, is_zero: is_fresh && was_zero });
+        };
         let wanted = most.min(self.free());
         let mut left = wanted;
         let fresh = self.handed_out();

@@ -14,6 +14,11 @@ pub(crate) struct CacheInfo {
     pub(crate) key: Key,
 }
 
+/// Distance from an object's address to the one that stands for it if the object is all zero.
+///
+/// Objects begin at multiples of eight bytes, so no object begins there.
+const ZERO_SHIFT: usize = 2;
+
 impl CacheInfo {
     /// Returns whether the objects are those of a class of large objects.
     pub(crate) fn is_large(self) -> bool {
@@ -21,8 +26,11 @@ impl CacheInfo {
     }
 
     /// Encodes the pointer to an object just taken; only one that was never handed out is even.
+    ///
+    /// An object that is all zero is encoded as if it began [`ZERO_SHIFT`] bytes further on.
     pub(super) fn encode_taken(self, taken: TakenObject) -> usize {
-        self.key.encode(taken.object) & !usize::from(taken.is_fresh)
+        let object = taken.object + ZERO_SHIFT * usize::from(taken.is_zero);
+        self.key.encode(object) & !usize::from(taken.is_fresh)
     }
 
     /// Checks or sets the mark of an object that leaves its slab; returns its encoded pointer.
@@ -31,11 +39,22 @@ impl CacheInfo {
     pub(super) fn leave_slab(self, encoded: usize) -> usize {
         let odd = encoded | 1;
         if encoded != odd {
-            self.mark_fresh(odd);
+            return self.leave_slab_fresh(self.key.decode(odd));
         } else if !self.is_marked(odd) {
             HeapError::WriteAfterFree.report(self.key.decode(odd), self.shape.size);
         }
         odd
+    }
+
+    /// Marks an object that was never handed out; returns its encoded pointer.
+    fn leave_slab_fresh(self, shifted: usize) -> usize {
+        let object = shifted & !ZERO_SHIFT;
+        let encoded = self.key.encode(object);
+        self.mark_fresh(encoded);
+        if object != shifted {
+            encoding::set_mark(encoding::zero_word(object), encoding::zero_mark(encoded));
+        }
+        encoded
     }
 
     pub(crate) fn mark_of(self, encoded: usize) -> usize {

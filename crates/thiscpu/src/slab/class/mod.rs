@@ -217,6 +217,20 @@ impl<A: Access> Handle<'_, A> {
         NonNull::new(ptr::with_exposed_provenance_mut(object))
     }
 
+    /// Returns whether a large object just allocated is all zero, as far as is known.
+    ///
+    /// Each call that allocates a large object must call this, because it clears the word that
+    /// says so, for the next owner.
+    #[inline(always)]
+    pub fn take_zero(self, object: NonNull<u8>) -> bool {
+        let object = object.as_ptr().expose_provenance();
+        let (word, mark) =
+            (encoding::zero_word(object), encoding::zero_mark(self.group.key().encode(object)));
+        let is_zero = encoding::load_mark(word) == mark;
+        encoding::set_mark(word, 0);
+        is_zero
+    }
+
     /// Frees an object to the lane, or else by `slow`.
     ///
     /// `slow` must end up in [`free_slow`](Handle::free_slow).

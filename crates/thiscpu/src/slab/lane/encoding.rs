@@ -120,6 +120,23 @@ pub(crate) fn unconstructed_mark(encoded: usize) -> usize {
     encoded & !1
 }
 
+/// Returns the address of the word that says that a large object is all zero otherwise.
+///
+/// It is the one behind the free mark.
+#[inline(always)]
+pub(crate) fn zero_word(object: usize) -> usize {
+    object + size_of::<usize>()
+}
+
+/// Returns what the zero word of an object holds that was never handed out and is all zero.
+///
+/// It differs from the free mark, so that a program that copies words of a free object does not
+/// make one by chance.
+#[inline(always)]
+pub(crate) fn zero_mark(encoded: usize) -> usize {
+    encoded ^ 0x7a65_726f_7a65_726f_u64 as usize
+}
+
 /// Returns fresh random bits, if the kernel has any; never waits.
 fn getrandom_bits() -> Option<u64> {
     if cfg!(thiscpu_model) {
