@@ -21,7 +21,7 @@ use thiscpu::__internal::{HAS_DIRECT, HeapError, large, save_errno};
 use crate::classes::{SMALLEST_CLASS, SMALLEST_SIZE, class_of_cell, size_of_class};
 use crate::fast_path::{HARDENED, has_flag, is_counting, is_enabled};
 use crate::heap::{
-    self, cell_of, direct_objects_at, fast_cell_of, gated_objects_at, may_begin_block, objects_at,
+    self, cell_of, direct_objects_at, end_use, fast_cell_of, gated_objects_at, objects_at,
 };
 use crate::{guard, stats};
 
@@ -94,10 +94,12 @@ unsafe fn free_in_class(block: NonNull<u8>, cell: usize) {
 #[inline(never)]
 pub unsafe extern "C" fn free_general(block: *mut u8) {
     let Some(block) = NonNull::new(block) else { return };
+    let address = block.as_ptr().addr();
     // SAFETY: the caller guarantees that the block is allocated and not used any more. Its address
     // belongs to the class of the cell found. If the fast path is enabled, sections are ready.
     unsafe {
-        match checked_cell_of(block.as_ptr().addr()) {
+        match checked_cell_of(address) {
+            Some(cell) if !end_use(address, cell) => abort_invalid(address),
             Some(cell) if is_enabled() => free_in_class(block, cell),
             Some(cell) => free_counted(block, cell),
             None => free_run_or_guarded(block),
@@ -189,17 +191,13 @@ fn is_aligned(address: usize) -> bool {
 
 /// Returns the cell of the class that an address belongs to, if it belongs to one.
 ///
-/// Aborts if no block of the class begins there: because the address is not aligned, or because
-/// the class is large, and the slab says so.
+/// Aborts if no block of the class can begin there, because the address is not aligned.
 pub(crate) fn checked_cell_of(address: usize) -> Option<usize> {
     let cell = cell_of(address)?;
     let is_start = is_aligned(address)
         || class_of_cell(cell) == SMALLEST_CLASS && address.is_multiple_of(SMALLEST_SIZE);
     if !is_start {
         HeapError::InteriorFree.report(address, size_of_class(class_of_cell(cell)));
-    }
-    if !may_begin_block(address, cell) {
-        abort_invalid(address);
     }
     Some(cell)
 }

@@ -123,13 +123,20 @@ pub(crate) fn fast_cell_of(address: usize) -> Option<usize> {
     (tag > 0).then_some(tag as usize)
 }
 
-/// Returns whether a block of the class at `cell` begins at an address of that class.
+/// Returns whether a block in use may begin at an address of the class at `cell`.
 ///
-/// Says so of each address if the class is not large, because only a slab knows where its blocks
-/// begin. A large block's slab is looked up at each free.
+/// Of a class that is not large, only slabs know that, so the answer is yes.
 #[inline(always)]
-pub(crate) fn may_begin_block(address: usize, cell: usize) -> bool {
-    !is_large(class_of_cell(cell)) || objects_at(cell).begins_at(address)
+pub(crate) fn may_be_in_use(address: usize, cell: usize) -> bool {
+    !is_large(class_of_cell(cell)) || objects_at(cell).is_in_use(address)
+}
+
+/// Notes that a block of the class at `cell` is about to be freed, if the class is large.
+///
+/// Returns false if no block in use begins at the address, as far as is known.
+#[inline(always)]
+pub(crate) fn end_use(address: usize, cell: usize) -> bool {
+    !is_large(class_of_cell(cell)) || objects_at(cell).end_use(address)
 }
 
 #[inline(always)]

@@ -1,6 +1,7 @@
 //! Blocks of large classes: more than 32 KiB, at most 4 MiB.
 //!
-//! Each block that is handed out must *begin*: [`begin`] clears what its free state says of it.
+//! Each block that is handed out must *begin*: [`begin`] notes that it is in use, and clears what
+//! its free state says of it.
 
 use core::ptr::NonNull;
 
@@ -20,7 +21,7 @@ pub(crate) unsafe extern "C" fn take(cell: usize) -> Option<NonNull<u8>> {
     // SAFETY: the caller guarantees that sections are ready.
     let objects = unsafe { gated_objects_at(cell) };
     let block = objects.alloc_or(|| None)?;
-    objects.take_zero(block);
+    objects.begin_use(block);
     Some(block)
 }
 
@@ -44,7 +45,7 @@ pub(crate) fn take_near(class: usize, align: usize) -> Option<NonNull<u8>> {
 /// Begins a block that was just allocated; returns whether it is known to be all zero.
 pub(crate) fn begin(block: NonNull<u8>) -> bool {
     // A guarded block has no cell.
-    cell_of(block.as_ptr().addr()).is_some_and(|cell| objects_at(cell).take_zero(block))
+    cell_of(block.as_ptr().addr()).is_some_and(|cell| objects_at(cell).begin_use(block))
 }
 
 /// Begins a block if it was allocated for a large class.

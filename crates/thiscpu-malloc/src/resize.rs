@@ -7,6 +7,7 @@ use thiscpu::__internal::{large, save_errno};
 use crate::alloc::{alloc_run, allocate_aligned};
 use crate::classes::{MEDIUM_SIZE_MAX, class_of_cell, size_of_class};
 use crate::free::{abort_invalid, checked_cell_of, free};
+use crate::heap::may_be_in_use;
 use crate::{guard, stats};
 
 /// Returns a block of at least `size` bytes with the contents of `block`, which it replaces.
@@ -99,6 +100,7 @@ fn resize_run(block: NonNull<u8>, before: usize, size: usize) -> bool {
 pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
     let address = block.as_ptr().addr();
     match checked_cell_of(address) {
+        Some(cell) if !may_be_in_use(address, cell) => abort_invalid(address),
         Some(cell) => size_of_class(class_of_cell(cell)),
         None if guard::owns(address) => guard::usable_size(block),
         None => large::size(address).unwrap_or_else(|| abort_invalid(address)),

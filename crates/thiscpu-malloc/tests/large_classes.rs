@@ -3,7 +3,8 @@
 use std::ptr::NonNull;
 
 use thiscpu_malloc::{
-    allocate, allocate_aligned, class_stats, enable_counting, free, resize, stats, trim, usable_size,
+    allocate, allocate_aligned, class_stats, enable_counting, free, resize, stats, trim,
+    usable_size,
 };
 use thiscpu_test_support::{child, cpus};
 
@@ -86,6 +87,17 @@ fn second_free_of_large_block_aborts_at_once() {
         child::assert_aborts("double free", || {
             give_back(block);
             give_back(block);
+        });
+        // The free mark is gone, so only the flag of the block says that it is free.
+        child::assert_aborts("double free", || {
+            give_back(block);
+            // SAFETY: the memory of a free block stays mapped, and this child ends.
+            unsafe { block.write_bytes(0xff, size) };
+            give_back(block);
+        });
+        child::assert_aborts("double free", || {
+            give_back(block);
+            usable(block);
         });
         give_back(block);
     }

@@ -89,7 +89,7 @@ pub fn size(address: usize) -> Option<usize> {
     find(address).map(|slab| slab.size.load(Relaxed))
 }
 
-/// Diagnoses a free of an address at which no block begins.
+/// Diagnoses a free of an address at which no block in use begins.
 ///
 /// Returns the error, and the bytes of the block that is, or was, there, or 0.
 pub fn error_at(address: usize) -> (HeapError, usize) {
@@ -109,7 +109,13 @@ pub fn error_at(address: usize) -> (HeapError, usize) {
         .filter(|&chunk| is_large(ARENA.tag(chunk)))
         .map(|chunk| ARENA.slab(ARENA.slab(chunk).first_chunk()));
     if let Some(around) = around.filter(|slab| holds(slab)) {
-        return (HeapError::InteriorFree, around.size.load(Relaxed));
+        // A large block counts as one object that was never handed out.
+        let error = match around.object_at(address) {
+            Some(object) if object.index < around.handed_out() => HeapError::DoubleFree,
+            Some(_) if is_large_class(ARENA.tag(chunk)) => HeapError::InvalidFree,
+            _ => HeapError::InteriorFree,
+        };
+        return (error, around.size.load(Relaxed));
     }
     if ARENA.used_bits().has(chunk) {
         // It was skipped as foreign, so it has no metadata.

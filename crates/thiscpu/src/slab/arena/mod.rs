@@ -11,6 +11,7 @@
 mod alloc;
 pub(crate) mod heap_error;
 mod huge_pages;
+pub(super) mod in_use;
 pub mod large;
 mod layout;
 mod map;
@@ -269,6 +270,19 @@ impl Arena {
         // SAFETY: each chunk has a `Slab`, which is mapped forever if the chunk is below `high`, as
         // was just asserted. Zeros are a valid `Slab`.
         unsafe { &*((slabs + chunk * size_of::<Slab>()) as *const Slab) }
+    }
+
+    /// Returns the slab that begins with a chunk, for paths on which the check would be felt.
+    ///
+    /// # Safety
+    ///
+    /// The caller guarantees that the chunk has a tag, or had one.
+    #[inline(always)]
+    unsafe fn slab_unchecked(&self, chunk: usize) -> &'static Slab {
+        debug_assert!(chunk < self.high());
+        // SAFETY: a chunk that has a tag was used, so it is below `high`, and its `Slab` is mapped
+        // forever. A thread that found the tag, or an object there, sees that.
+        unsafe { &*((self.slabs.load(Relaxed) + chunk * size_of::<Slab>()) as *const Slab) }
     }
 
     /// Returns a bit for each object of the slab that begins with a chunk that was ever used.

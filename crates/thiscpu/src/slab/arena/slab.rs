@@ -5,6 +5,7 @@
 //! lock of the node slabs. The bits and `fresh` are authoritative: from them, a forked child
 //! recounts the free objects and rebuilds the lists.
 
+use super::in_use::InUse;
 use super::{ARENA, CHUNK_BYTES, Tag};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sys::bits::Bits;
@@ -45,6 +46,8 @@ pub(crate) struct Slab {
     pub(crate) previous: AtomicU32,
     /// Whether the slab is one of large objects and was zero when it was initialized.
     was_zero: AtomicBool,
+    /// Which large objects that begin in this chunk are in use.
+    pub(super) in_use: InUse,
 }
 
 /// The most chunks of a slab of large objects, unless one object takes more.
@@ -140,8 +143,8 @@ fn tagged(chunks: usize, objects: usize, tag: Tag) -> usize {
 /// The address is in a chunk that has a tag. A slab has less than 4 GiB.
 #[inline(always)]
 pub(in crate::slab) fn offset_in_slab(address: usize) -> u32 {
-    let chunk = address.wrapping_sub(ARENA.base.load(Relaxed)) / CHUNK_BYTES;
-    address.wrapping_sub(ARENA.address(ARENA.slab(chunk).first_chunk())) as u32
+    let first = Slab::of_tagged_chunk_at(address).first_chunk();
+    address.wrapping_sub(ARENA.address(first)) as u32
 }
 
 const fn owner_node(owner: u32, node: usize) -> u64 {
@@ -156,6 +159,14 @@ impl Slab {
             return None;
         }
         Some(ARENA.slab(ARENA.slab(chunk).first_chunk.load(Relaxed) as usize))
+    }
+
+    /// Returns the metadata of the chunk that holds an address. The chunk has a tag.
+    #[inline(always)]
+    pub(super) fn of_tagged_chunk_at(address: usize) -> &'static Slab {
+        let chunk = address.wrapping_sub(ARENA.base.load(Relaxed)) / CHUNK_BYTES;
+        // SAFETY: callers pass addresses in chunks that have a tag.
+        unsafe { ARENA.slab_unchecked(chunk) }
     }
 
     /// Initializes a slab, or a large block, in chunks just allocated.

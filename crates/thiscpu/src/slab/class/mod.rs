@@ -20,7 +20,7 @@ use core::ptr::{self, NonNull};
 
 use super::arena::object_starts::ObjectStarts;
 use super::arena::slab::{self, Shape, Slab};
-use super::arena::{self, Tag, heap_error, purge};
+use super::arena::{self, Tag, heap_error, in_use, purge};
 use super::backend::Backend;
 use super::backend::cache_info::CacheInfo;
 use super::backend::node_slabs;
@@ -111,6 +111,7 @@ impl Class {
     /// keep fewer objects.
     pub const fn large(size: usize, tag: Tag) -> Class {
         assert!(size <= LARGE_SIZE_MAX, "large objects have at most 4 MiB");
+        assert!(size > in_use::HALF_BYTES, "large objects have more than half a chunk");
         assert!(arena::is_large_class(tag), "classes of large objects have tags of their own");
         Class::of_shape(Shape::of_large(size), tag)
     }
@@ -217,13 +218,14 @@ impl<A: Access> Handle<'_, A> {
         NonNull::new(ptr::with_exposed_provenance_mut(object))
     }
 
-    /// Returns whether a large object just allocated is all zero, as far as is known.
+    /// Notes that a large object just allocated is in use.
     ///
-    /// Each call that allocates a large object must call this, because it clears the word that
-    /// says so, for the next owner.
+    /// Returns whether it is all zero, as far as is known. Each call that allocates a large object
+    /// must call this, because it clears the word that says so, for the next owner.
     #[inline(always)]
-    pub fn take_zero(self, object: NonNull<u8>) -> bool {
+    pub fn begin_use(self, object: NonNull<u8>) -> bool {
         let object = object.as_ptr().expose_provenance();
+        in_use::begin(object);
         let (word, mark) =
             (encoding::zero_word(object), encoding::zero_mark(self.group.key().encode(object)));
         let is_zero = encoding::load_mark(word) == mark;
@@ -354,12 +356,20 @@ impl<A: Access> Handle<'_, A> {
         }
     }
 
-    /// Returns whether an object may begin at an address of one of the class's slabs.
+    /// Returns whether a large object in use begins at an address of one of the class's slabs.
     ///
     /// One multiplication, and the line of the chunk's slab.
     #[inline(always)]
-    pub fn begins_at(self, address: usize) -> bool {
-        self.class.starts.contain(slab::offset_in_slab(address))
+    pub fn is_in_use(self, address: usize) -> bool {
+        self.class.starts.contain(slab::offset_in_slab(address)) && in_use::is_in_use(address)
+    }
+
+    /// Notes that a large object is in use no longer, for a call that frees it.
+    ///
+    /// Returns false if no object in use begins at that address of one of the class's slabs.
+    #[inline(always)]
+    pub fn end_use(self, address: usize) -> bool {
+        self.class.starts.contain(slab::offset_in_slab(address)) && in_use::end(address)
     }
 
     /// Returns whether an object of this class begins at an address.
