@@ -70,15 +70,13 @@ pub(crate) fn alloc_gated_or(
     size: usize,
     cold: impl Fn(usize, usize) -> Option<NonNull<u8>>,
 ) -> Option<NonNull<u8>> {
+    if size > MEDIUM_SIZE_MAX {
+        return large_class::alloc_or(size, cold);
+    }
     if HAS_DIRECT && size <= SMALL_SIZE_MAX {
         heap::enable_direct();
     }
     match gated_cell(size) {
-        // SAFETY: the gated path is enabled, so sections are ready.
-        Some(cell) if size > MEDIUM_SIZE_MAX => match unsafe { large_class::take(cell) } {
-            None => cold(size, cell),
-            block => block,
-        },
         // Without direct sections, the fast path has already entered this one for small sizes.
         Some(cell) if HAS_DIRECT || size > SMALL_SIZE_MAX => {
             // SAFETY: the gated path is enabled, so sections are ready.

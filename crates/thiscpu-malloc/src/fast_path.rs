@@ -141,7 +141,7 @@ pub(crate) fn small_gated_cell(size: usize) -> Option<usize> {
     (size < FAST_SIZE_LIMIT.load(Acquire)).then(|| cell_of_small(size))
 }
 
-/// Returns the cell for `size` if it has one and the gated path is enabled.
+/// Returns the cell for a size that is small or medium, if the gated path is enabled.
 ///
 /// Sections then are ready.
 #[inline(always)]
@@ -150,9 +150,16 @@ pub(crate) fn gated_cell(size: usize) -> Option<usize> {
     match FAST_SIZE_LIMIT.load(Acquire) {
         limit if size < limit => Some(cell_of_small(size)),
         limit if limit != 0 && size <= MEDIUM_SIZE_MAX => Some(cell_of_medium(size)),
-        limit if limit != 0 && size <= CLASS_SIZE_MAX => Some(cell_of_class(large_class(size))),
         _ => None,
     }
+}
+
+/// Returns the cell for a large size, if it has one and the gated path is enabled.
+///
+/// Sections then are ready.
+#[inline(always)]
+pub(crate) fn large_gated_cell(size: usize) -> Option<usize> {
+    (size <= CLASS_SIZE_MAX && is_enabled()).then(|| cell_of_class(large_class(size)))
 }
 
 /// Returns whether the fast and the gated path are enabled; sections then are ready.

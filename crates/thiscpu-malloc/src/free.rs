@@ -14,14 +14,16 @@
 //! `libthiscpu_malloc.so` enters the same chain: its `free` is the fast path in assembly, see
 //! [`export`](crate::export).
 
+use core::hint::black_box;
 use core::ptr::NonNull;
 
 use thiscpu::__internal::{HAS_DIRECT, HeapError, large, save_errno};
 
-use crate::classes::{SMALLEST_CLASS, SMALLEST_SIZE, class_of_cell, size_of_class};
+use crate::classes::{class_of_cell, is_large, size_of_class};
 use crate::fast_path::{HARDENED, has_flag, is_counting, is_enabled};
 use crate::heap::{
-    self, cell_of, direct_objects_at, end_use, fast_cell_of, gated_objects_at, objects_at,
+    self, Ended, cell_of, direct_objects_at, end_use, fast_cell_of, gated_objects_at, is_aligned,
+    objects_at,
 };
 use crate::{guard, stats};
 
@@ -94,15 +96,14 @@ unsafe fn free_in_class(block: NonNull<u8>, cell: usize) {
 #[inline(never)]
 pub unsafe extern "C" fn free_general(block: *mut u8) {
     let Some(block) = NonNull::new(block) else { return };
-    let address = block.as_ptr().addr();
     // SAFETY: the caller guarantees that the block is allocated and not used any more. Its address
     // belongs to the class of the cell found. If the fast path is enabled, sections are ready.
     unsafe {
-        match checked_cell_of(address) {
-            Some(cell) if !end_use(address, cell) => abort_invalid(address),
-            Some(cell) if is_enabled() => free_in_class(block, cell),
-            Some(cell) => free_counted(block, cell),
-            None => free_run_or_guarded(block),
+        match end_use(block.as_ptr().addr()) {
+            Ended::InClass(cell) if is_enabled() => free_in_class(block, cell),
+            Ended::InClass(cell) => free_counted(block, cell),
+            Ended::NoClass => free_run_or_guarded(block),
+            Ended::Invalid => report_invalid(block),
         }
     }
 }
@@ -183,29 +184,24 @@ unsafe extern "C" fn free_run_or_guarded(block: NonNull<u8>) {
     }
 }
 
-/// Returns whether an address may be the start of a block of any class but the smallest.
-#[inline(always)]
-fn is_aligned(address: usize) -> bool {
-    address.is_multiple_of(16)
-}
-
-/// Returns the cell of the class that an address belongs to, if it belongs to one.
-///
-/// Aborts if no block of the class can begin there, because the address is not aligned.
-pub(crate) fn checked_cell_of(address: usize) -> Option<usize> {
-    let cell = cell_of(address)?;
-    let is_start = is_aligned(address)
-        || class_of_cell(cell) == SMALLEST_CLASS && address.is_multiple_of(SMALLEST_SIZE);
-    if !is_start {
-        HeapError::InteriorFree.report(address, size_of_class(class_of_cell(cell)));
+/// Reports that no block in use begins at an address, for a caller that then needs no frame.
+#[cold]
+#[inline(never)]
+extern "C" fn report_invalid(block: NonNull<u8>) {
+    // The compiler must not see that this never returns.
+    if black_box(true) {
+        abort_invalid(block.as_ptr().addr());
     }
-    Some(cell)
 }
 
-/// Reports that no block begins at an address, and aborts.
+/// Reports that no block in use begins at an address, and aborts.
 #[cold]
 #[inline(never)]
 pub(crate) fn abort_invalid(address: usize) -> ! {
-    let (error, size) = large::error_at(address);
+    let (error, size) = match cell_of(address).map(class_of_cell) {
+        // Of other classes, only addresses that no block is aligned like are known to be invalid.
+        Some(class) if !is_large(class) => (HeapError::InteriorFree, size_of_class(class)),
+        _ => large::error_at(address),
+    };
     error.report(address, size)
 }

@@ -1,10 +1,13 @@
 //! The heap: one group, with a class of objects for each size class.
 
 use thiscpu::__internal::{
-    self, CELL_BYTES, Class, DirectMalloc, Fence, Group, Handle, Ready, Tag,
+    self, CELL_BYTES, Class, DirectMalloc, Fence, Group, Handle, Ready, Tag, large,
 };
 
-use crate::classes::{CLASS_COUNT, cell_of_class, class_of_cell, is_large, size_of_class};
+use crate::classes::{
+    CLASS_COUNT, SMALLEST_CLASS, SMALLEST_SIZE, cell_of_class, class_of_cell, is_large,
+    size_of_class,
+};
 
 /// The group of all classes. Cell 0 belongs to no class, so 0 can mean "none".
 // SAFETY: this is the only group that uses malloc's direct table.
@@ -123,20 +126,47 @@ pub(crate) fn fast_cell_of(address: usize) -> Option<usize> {
     (tag > 0).then_some(tag as usize)
 }
 
-/// Returns whether a block in use may begin at an address of the class at `cell`.
-///
-/// Of a class that is not large, only slabs know that, so the answer is yes.
+/// Returns whether an address may be the start of a block of any class but the smallest.
 #[inline(always)]
-pub(crate) fn may_be_in_use(address: usize, cell: usize) -> bool {
-    !is_large(class_of_cell(cell)) || objects_at(cell).is_in_use(address)
+pub(crate) fn is_aligned(address: usize) -> bool {
+    address.is_multiple_of(16)
 }
 
-/// Notes that a block of the class at `cell` is about to be freed, if the class is large.
-///
-/// Returns false if no block in use begins at the address, as far as is known.
+/// Returns whether an address is aligned like the blocks of a class that is not large.
 #[inline(always)]
-pub(crate) fn end_use(address: usize, cell: usize) -> bool {
-    !is_large(class_of_cell(cell)) || objects_at(cell).end_use(address)
+fn is_aligned_in(cell: usize, address: usize) -> bool {
+    is_aligned(address)
+        || cell == cell_of_class(SMALLEST_CLASS) && address.is_multiple_of(SMALLEST_SIZE)
+}
+
+/// Returns whether a block in use may begin at an address of the class at `cell`.
+///
+/// Of a class that is not large, only slabs know that, so each aligned address may be one.
+pub(crate) fn may_be_in_use(address: usize, cell: usize) -> bool {
+    match is_large(class_of_cell(cell)) {
+        true => large::is_object_in_use(address),
+        false => is_aligned_in(cell, address),
+    }
+}
+
+/// What [`end_use`] found at an address.
+pub(crate) enum Ended {
+    /// A block of the class at this cell may be freed.
+    InClass(usize),
+    /// The address belongs to no class.
+    NoClass,
+    /// The address belongs to a class, but no block in use begins there.
+    Invalid,
+}
+
+/// Finds the class of a block that is about to be freed, and ends its use if it is large.
+#[inline(always)]
+pub(crate) fn end_use(address: usize) -> Ended {
+    let tag = __internal::tag_of(address);
+    let Some(cell) = cell_of_tag(tag) else { return Ended::NoClass };
+    let is_valid =
+        if tag > 0 { is_aligned_in(cell, address) } else { large::end_object_use(address) };
+    if is_valid { Ended::InClass(cell) } else { Ended::Invalid }
 }
 
 #[inline(always)]

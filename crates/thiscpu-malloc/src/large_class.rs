@@ -3,26 +3,44 @@
 //! Each block that is handed out must *begin*: [`begin`] notes that it is in use, and clears what
 //! its free state says of it.
 
+use core::cell::Cell;
 use core::ptr::NonNull;
 
-use crate::classes::{CLASS_COUNT, is_large, size_of_class};
-use crate::heap::{cell_of, gated_objects_at, objects, objects_at};
+use thiscpu::__internal::HAS_DIRECT;
 
-/// Takes a block of the class at `cell` from this CPU's lane by the gate.
+use crate::classes::{CLASS_COUNT, is_large, size_of_class};
+use crate::fast_path::large_gated_cell;
+use crate::heap::{cell_of, direct_objects_at, gated_objects_at, objects, objects_at};
+
+/// Takes a block from this CPU's lane by the shortest section there is, or calls `cold(size, cell)`.
 ///
-/// A function of its own, because it would be inlined into each caller of
-/// [`alloc_gated_or`](crate::alloc::alloc_gated_or).
-///
-/// # Safety
-///
-/// Sections are ready: `fast_path` is enabled, or has been.
+/// `size` is above [`MEDIUM_SIZE_MAX`](crate::classes::MEDIUM_SIZE_MAX); if it is too large for a
+/// class, the cell is 0. If a direct section cannot be entered yet, the slow path enables it. A
+/// function of its own, because its callers would otherwise need a frame for their other sizes.
 #[inline(never)]
-pub(crate) unsafe extern "C" fn take(cell: usize) -> Option<NonNull<u8>> {
-    // SAFETY: the caller guarantees that sections are ready.
-    let objects = unsafe { gated_objects_at(cell) };
-    let block = objects.alloc_or(|| None)?;
-    objects.begin_use(block);
-    Some(block)
+pub(crate) fn alloc_or(
+    size: usize,
+    cold: impl Fn(usize, usize) -> Option<NonNull<u8>>,
+) -> Option<NonNull<u8>> {
+    let Some(cell) = large_gated_cell(size) else { return cold(size, 0) };
+    // Only a hit may begin: a guarded block, which `cold` may return, must not.
+    let is_hit = Cell::new(true);
+    let miss = || {
+        is_hit.set(false);
+        cold(size, cell)
+    };
+    let block = if HAS_DIRECT {
+        direct_objects_at(cell).alloc_or(miss)
+    } else {
+        // SAFETY: the gated path is enabled, so sections are ready.
+        unsafe { gated_objects_at(cell) }.alloc_or(miss)
+    };
+    if is_hit.get()
+        && let Some(block) = block
+    {
+        objects_at(cell).begin_use(block);
+    }
+    block
 }
 
 /// The number of larger classes that may serve a block whose lane has none of its class.

@@ -6,8 +6,8 @@ use thiscpu::__internal::{large, save_errno};
 
 use crate::alloc::{alloc_run, allocate_aligned};
 use crate::classes::{MEDIUM_SIZE_MAX, class_of_cell, size_of_class};
-use crate::free::{abort_invalid, checked_cell_of, free};
-use crate::heap::may_be_in_use;
+use crate::free::{abort_invalid, free};
+use crate::heap::{cell_of, may_be_in_use};
 use crate::{guard, stats};
 
 /// Returns a block of at least `size` bytes with the contents of `block`, which it replaces.
@@ -99,7 +99,7 @@ fn resize_run(block: NonNull<u8>, before: usize, size: usize) -> bool {
 /// The block was allocated by this crate and not freed since.
 pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
     let address = block.as_ptr().addr();
-    match checked_cell_of(address) {
+    match cell_of(address) {
         Some(cell) if !may_be_in_use(address, cell) => abort_invalid(address),
         Some(cell) => size_of_class(class_of_cell(cell)),
         None if guard::owns(address) => guard::usable_size(block),

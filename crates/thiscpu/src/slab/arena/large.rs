@@ -8,6 +8,7 @@
 
 use super::heap_error::HeapError;
 use super::huge_pages::HUGE_PAGE_BYTES;
+use super::in_use;
 use super::purge;
 use super::slab::{Shape, Slab};
 use super::{ARENA, CHUNK_BYTES, LARGE, NO_TAG, Tag, chunk_of, is_large_class, tag_of};
@@ -87,6 +88,20 @@ fn find(address: usize) -> Option<&'static Slab> {
 /// Returns the bytes of the large block that begins at an address, if there is one.
 pub fn size(address: usize) -> Option<usize> {
     find(address).map(|slab| slab.size.load(Relaxed))
+}
+
+/// Returns whether a large object in use begins at an address of a class of large objects.
+#[inline(always)]
+pub fn is_object_in_use(address: usize) -> bool {
+    in_use::is_in_use(address)
+}
+
+/// Notes that a large object of a class is in use no longer, for a call that frees it.
+///
+/// Returns false if no object in use begins at that address.
+#[inline(always)]
+pub fn end_object_use(address: usize) -> bool {
+    in_use::end(address)
 }
 
 /// Diagnoses a free of an address at which no block in use begins.

@@ -15,7 +15,6 @@ pub(super) mod in_use;
 pub mod large;
 mod layout;
 mod map;
-pub(super) mod object_starts;
 pub(crate) mod purge;
 mod runs;
 pub(super) mod slab;

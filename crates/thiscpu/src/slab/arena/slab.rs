@@ -46,7 +46,7 @@ pub(crate) struct Slab {
     pub(crate) previous: AtomicU32,
     /// Whether the slab is one of large objects and was zero when it was initialized.
     was_zero: AtomicBool,
-    /// Which large objects that begin in this chunk are in use.
+    /// Where large objects in use begin in this chunk.
     pub(super) in_use: InUse,
 }
 
@@ -138,15 +138,6 @@ fn tagged(chunks: usize, objects: usize, tag: Tag) -> usize {
     if has_one_block { 1 } else { chunks }
 }
 
-/// Returns the distance of an address from the beginning of its slab.
-///
-/// The address is in a chunk that has a tag. A slab has less than 4 GiB.
-#[inline(always)]
-pub(in crate::slab) fn offset_in_slab(address: usize) -> u32 {
-    let first = Slab::of_tagged_chunk_at(address).first_chunk();
-    address.wrapping_sub(ARENA.address(first)) as u32
-}
-
 const fn owner_node(owner: u32, node: usize) -> u64 {
     (owner as u64) << 32 | node as u64
 }
@@ -159,14 +150,6 @@ impl Slab {
             return None;
         }
         Some(ARENA.slab(ARENA.slab(chunk).first_chunk.load(Relaxed) as usize))
-    }
-
-    /// Returns the metadata of the chunk that holds an address. The chunk has a tag.
-    #[inline(always)]
-    pub(super) fn of_tagged_chunk_at(address: usize) -> &'static Slab {
-        let chunk = address.wrapping_sub(ARENA.base.load(Relaxed)) / CHUNK_BYTES;
-        // SAFETY: callers pass addresses in chunks that have a tag.
-        unsafe { ARENA.slab_unchecked(chunk) }
     }
 
     /// Initializes a slab, or a large block, in chunks just allocated.

@@ -18,7 +18,6 @@ pub use group::Group;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
-use super::arena::object_starts::ObjectStarts;
 use super::arena::slab::{self, Shape, Slab};
 use super::arena::{self, Tag, heap_error, in_use, purge};
 use super::backend::Backend;
@@ -41,7 +40,6 @@ pub struct Class {
     backend: AtomicUsize,
     pub(super) shape: Shape,
     tag: Tag,
-    starts: ObjectStarts,
     /// Constructor and destructor, if objects stay constructed while they are free.
     lifecycle: Option<Lifecycle>,
 }
@@ -125,8 +123,7 @@ impl Class {
     }
 
     const fn of_shape(shape: Shape, tag: Tag) -> Class {
-        let starts = ObjectStarts::of(shape);
-        Class { backend: AtomicUsize::new(0), shape, tag, starts, lifecycle: None }
+        Class { backend: AtomicUsize::new(0), shape, tag, lifecycle: None }
     }
 
     pub(super) fn backend_if_used(&self) -> Option<&'static Backend> {
@@ -354,22 +351,6 @@ impl<A: Access> Handle<'_, A> {
         if let Some(backend) = self.class.backend_if_used() {
             node_slabs::find_object(object.as_ptr().addr(), backend.info);
         }
-    }
-
-    /// Returns whether a large object in use begins at an address of one of the class's slabs.
-    ///
-    /// One multiplication, and the line of the chunk's slab.
-    #[inline(always)]
-    pub fn is_in_use(self, address: usize) -> bool {
-        self.class.starts.contain(slab::offset_in_slab(address)) && in_use::is_in_use(address)
-    }
-
-    /// Notes that a large object is in use no longer, for a call that frees it.
-    ///
-    /// Returns false if no object in use begins at that address of one of the class's slabs.
-    #[inline(always)]
-    pub fn end_use(self, address: usize) -> bool {
-        self.class.starts.contain(slab::offset_in_slab(address)) && in_use::end(address)
     }
 
     /// Returns whether an object of this class begins at an address.
