@@ -176,7 +176,9 @@ fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> 
     {
         return Some(block);
     }
-    retry_after_shrink(size, || objects.alloc_slow())
+    let block = retry_after_shrink(size, || objects.alloc_slow());
+    heap::bound_lane(class);
+    block
 }
 
 /// The most blocks that [`rotate_samples`] moves: each goes back to its slab.

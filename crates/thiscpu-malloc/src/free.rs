@@ -141,6 +141,7 @@ unsafe extern "C" fn free_flush(block: NonNull<u8>, cell: usize) {
     }
     // SAFETY: the caller guarantees that the block is of this class, marked, and not used any more.
     unsafe { objects.free_slow(block) };
+    heap::bound_lane(class_of_cell(cell));
 }
 
 /// Frees a block of a class while a flag blocks the fast path, and counts the call.

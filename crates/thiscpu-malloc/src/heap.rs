@@ -5,8 +5,8 @@ use thiscpu::__internal::{
 };
 
 use crate::classes::{
-    CLASS_COUNT, SMALLEST_CLASS, SMALLEST_SIZE, cell_of_class, class_of_cell, is_large,
-    size_of_class,
+    CLASS_COUNT, FIRST_LARGE, SMALLEST_CLASS, SMALLEST_SIZE, cell_of_class, class_of_cell,
+    is_large, size_of_class,
 };
 
 /// The group of all classes. Cell 0 belongs to no class, so 0 can mean "none".
@@ -99,6 +99,16 @@ pub(crate) fn flush_lanes(is_selected: &[bool; CLASS_COUNT]) {
     GROUP.flush_lanes_to_barns::<_, CLASS_COUNT>(selected, Fence::Membarrier);
 }
 
+/// Bounds what large classes hold in this CPU's lane, after a slow call of a class.
+#[inline]
+pub(crate) fn bound_lane(class: usize) {
+    if is_large(class) {
+        GROUP.bound_lane(CLASS_COUNT - FIRST_LARGE, class - FIRST_LARGE, |number| {
+            objects(FIRST_LARGE + number)
+        });
+    }
+}
+
 /// Returns, for each class, the number of blocks outside its slabs. Visits each slab once.
 pub(crate) fn blocks_outside_slabs() -> [usize; CLASS_COUNT] {
     let mut outside = [0; CLASS_COUNT];
@@ -108,6 +118,12 @@ pub(crate) fn blocks_outside_slabs() -> [usize; CLASS_COUNT] {
         }
     }
     outside
+}
+
+/// Returns the bytes of all blocks outside their slabs: in use, in lanes, and in barns.
+pub fn bytes_outside_slabs() -> usize {
+    let outside = blocks_outside_slabs().into_iter().enumerate();
+    outside.map(|(class, blocks)| blocks * size_of_class(class)).sum()
 }
 
 /// Returns the cell of the class that an address belongs to, if it belongs to one.

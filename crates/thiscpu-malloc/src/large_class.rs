@@ -12,7 +12,7 @@ use crate::classes::{CLASS_COUNT, is_large, size_of_class};
 use crate::fast_path::large_gated_cell;
 use crate::heap::{cell_of, direct_objects_at, gated_objects_at, objects, objects_at};
 
-/// Takes a block from this CPU's lane by the shortest section there is, or calls `cold(size, cell)`.
+/// Takes a block from this CPU's lane by the shortest section, or calls `cold(size, cell)`.
 ///
 /// `size` is above [`MEDIUM_SIZE_MAX`](crate::classes::MEDIUM_SIZE_MAX); if it is too large for a
 /// class, the cell is 0. If a direct section cannot be entered yet, the slow path enables it. A

@@ -55,6 +55,7 @@ pub use stats::{ClassStats, Stats, class_stats, stats};
 pub mod __test_support {
     pub use crate::fast_path::sample_every;
     pub use crate::guard::{allocate as guard, owns as is_guarded, sample};
+    pub use crate::heap::bytes_outside_slabs;
 }
 
 use core::alloc::{GlobalAlloc, Layout};

@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use thiscpu_malloc::__test_support::bytes_outside_slabs;
 use thiscpu_malloc::{
     allocate, allocate_aligned, class_stats, enable_counting, free, resize, stats, trim,
     usable_size,
@@ -40,7 +41,7 @@ fn large_classes_have_sixteen_steps_in_each_doubling() {
     }
 }
 
-/// A trade takes locks that other CPUs share, so a warm call makes none.
+/// Checks that warm calls make no trade, which takes locks that other CPUs share.
 #[test]
 fn warm_pairs_of_large_blocks_never_trade() {
     child::assert_holds(|| {
@@ -62,6 +63,28 @@ fn warm_pairs_of_large_blocks_never_trade() {
             let has_traded = trades() != before;
             blocks.drain(..).for_each(give_back);
             !has_traded
+        })
+    });
+}
+
+/// Frees blocks of all large classes on one CPU, and checks what its lane and barns hold.
+#[test]
+fn lanes_and_barns_bound_bytes_of_all_large_classes() {
+    child::assert_holds(|| {
+        if !cpus::confine(cpus::tid(), [cpus::current() as usize]) {
+            return false;
+        }
+        trim(0);
+        let before = bytes_outside_slabs();
+        (1..4).all(|blocks_of_each| {
+            let all = sizes().into_iter().flat_map(|size| (0..blocks_of_each).map(move |_| size));
+            let blocks: Vec<_> = all.map(|size| allocate(size).unwrap()).collect();
+            blocks.into_iter().for_each(give_back);
+            // The lane: 16 MiB, and the sheaf that the last call installed. The barns: 16 MiB and
+            // an eighth of the memory that was in use, with the unused part of slabs. Without these
+            // limits, one block of each class would be 99 MiB.
+            let used = blocks_of_each * 99 + 80;
+            bytes_outside_slabs() - before <= (16 + 4 + 16 + used / 8) * MIB
         })
     });
 }

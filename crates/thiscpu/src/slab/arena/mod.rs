@@ -181,6 +181,11 @@ pub fn memory() -> [usize; 3] {
     [used, ARENA.used_peak.load(Relaxed), with_pages].map(|chunks| chunks * CHUNK_BYTES)
 }
 
+/// Returns the bytes of chunks in use; an estimate.
+pub(super) fn used_bytes() -> usize {
+    ARENA.used.load(Relaxed) * CHUNK_BYTES
+}
+
 impl Arena {
     const fn new() -> Arena {
         Arena {

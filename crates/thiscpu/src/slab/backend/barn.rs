@@ -9,11 +9,11 @@
 //! number is the smallest number of objects that the barn held meanwhile. Bonwick and Adams trim
 //! their depot by the same working set.
 
+use super::large_share::LargeShare;
 use crate::slab::lane::sheaf::{Sheaf, SheafList};
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
 
-pub(super) const BARNS_PER_NODE: usize = if cfg!(thiscpu_model) { 1 } else { 8 };
 const OBJECTS_MAX: usize = if cfg!(thiscpu_model) { 2 } else { 131_072 };
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 const EMPTY_MAX: u32 = 64;
@@ -63,9 +63,23 @@ pub(super) struct Barn {
     idle_since: AtomicU64,
     /// When it was last checked whether the barn is busy.
     busy_checked: AtomicU64,
+    /// The barn's part of what barns of large objects hold, if its objects are large.
+    large: Option<LargeShare>,
 }
 
 impl Barn {
+    /// Creates an empty barn; `large` is its share if its objects are large.
+    pub(super) fn new(large: Option<LargeShare>) -> Barn {
+        Barn { large, ..Barn::default() }
+    }
+
+    /// Counts large objects that came, or left, among those of all classes.
+    fn count_large(&self, objects: isize) {
+        if let Some(large) = self.large {
+            large.count(objects);
+        }
+    }
+
     fn lock(&self) -> Guard<'_> {
         self.recover(self.lock.lock())
     }
@@ -83,7 +97,9 @@ impl Barn {
     }
 
     fn recount(&self) {
-        self.objects.store(self.filled.totals().1 as u32, Relaxed);
+        let objects = self.filled.totals().1;
+        self.count_large(objects as isize - self.objects() as isize);
+        self.objects.store(objects as u32, Relaxed);
         self.empty_count.store(self.empty.totals().0 as u32, Relaxed);
         self.idle_min.store(0, Relaxed);
     }
@@ -200,6 +216,7 @@ impl Barn {
         let sheaf = self.filled.pop()?;
         let left = self.objects().saturating_sub(sheaf.count()) as u32;
         self.objects.store(left, Relaxed);
+        self.count_large(-(sheaf.count() as isize));
         self.idle_min.store(self.idle_min.load(Relaxed).min(left), Relaxed);
         self.window_min.store(self.window_min.load(Relaxed).min(left), Relaxed);
         self.span_min.store(self.span_min.load(Relaxed).min(left), Relaxed);
@@ -260,10 +277,15 @@ impl Barn {
         let _guard = self.lock();
         self.count_trade();
         let objects = self.objects() + sheaf.count();
-        if should_flush || objects > OBJECTS_MAX || objects * size > BYTES_MAX {
+        let bytes = sheaf.count() * size;
+        let is_full = objects > OBJECTS_MAX
+            || objects * size > BYTES_MAX
+            || self.large.is_some_and(|large| large.has_no_room(bytes));
+        if should_flush || is_full {
             return Err(sheaf);
         }
         self.objects.store(objects as u32, Relaxed);
+        self.count_large(sheaf.count() as isize);
         self.filled.push(sheaf);
         Ok(())
     }

@@ -6,6 +6,7 @@
 mod barn;
 pub(crate) mod cache_info;
 mod capacity;
+mod large_share;
 mod memory;
 pub(crate) mod node_slabs;
 
@@ -19,16 +20,25 @@ use crate::sys::Host;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
-use barn::{BARNS_PER_NODE, Barn};
+use barn::Barn;
 use cache_info::CacheInfo;
 use capacity::Capacity;
+use large_share::{BARNS_PER_NODE, LargeShare};
 use node_slabs::NodeSlabs;
 
-#[derive(Default)]
 #[repr(C, align(64))]
 struct Node {
     barns: [Barn; BARNS_PER_NODE],
     slabs: NodeSlabs,
+}
+
+impl Node {
+    fn new(node: usize, info: CacheInfo) -> Node {
+        let size = info.shape.size;
+        let share = |barn| info.is_large().then(|| LargeShare::new(node, barn, size));
+        let barns = core::array::from_fn(|barn| Barn::new(share(barn)));
+        Node { barns, slabs: NodeSlabs::default() }
+    }
 }
 
 /// What a cache has once it is used.
@@ -81,7 +91,8 @@ impl Backend {
         // They are a backend followed by its nodes.
         unsafe {
             for node in 0..nodes {
-                ((at + size_of::<Backend>()) as *mut Node).add(node).write(Node::default());
+                let at = ((at + size_of::<Backend>()) as *mut Node).add(node);
+                at.write(Node::new(node, info));
             }
             (at as *mut Backend).write(backend);
             Some(&*(at as *const Backend))

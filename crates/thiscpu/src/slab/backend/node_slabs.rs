@@ -5,8 +5,8 @@
 //! If a process forks while a thread changes the lists and counts, the child rebuilds them from the
 //! slabs' bits.
 
-use super::barn::BARNS_PER_NODE;
 use super::cache_info::CacheInfo;
+use super::large_share::BARNS_PER_NODE;
 use crate::slab::arena::heap_error::HeapError;
 use crate::slab::arena::slab::{ObjectRef, Slab, TakenObject};
 use crate::slab::arena::{ARENA, NO_TAG, Tag, is_large_class};

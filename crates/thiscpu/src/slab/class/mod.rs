@@ -8,6 +8,7 @@
 mod construct;
 mod direct;
 mod group;
+mod lane_limit;
 pub(crate) mod shrink;
 mod slow;
 

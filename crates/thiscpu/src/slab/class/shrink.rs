@@ -153,7 +153,7 @@ impl<A: Access> Handle<'_, A> {
             // Blocks: a holder of a lane's lock never waits for the group's lock.
             let _guard = is_locked.then(|| lane.lock().lock());
             if is_locked || is_fenced {
-                let both = [lane.main().swap(None), lane.spare().swap(None)];
+                let both = [lane.main(), lane.spare()].map(|slot| self.swap(lane, slot, None));
                 both.into_iter().flatten().for_each(|sheaf| sheaves.push(sheaf));
                 if let Some(encoded) = lane.take_hot() {
                     add_to_list(backend, lane, encoded, sheaves);

@@ -200,8 +200,7 @@ impl<A: Access> Handle<'_, A> {
             return self.flush_one(backend, lane, main, spare);
         };
         if !spare.is_none()
-            && let Ok(Some(full)) =
-                lane.spare().compare_exchange(self.group.gate.word(), spare, None)
+            && let Ok(Some(full)) = self.exchange(lane, lane.spare(), spare, None)
         {
             backend.put(full, lane.number());
         }
@@ -224,7 +223,7 @@ impl<A: Access> Handle<'_, A> {
             true => (lane.main(), main),
             false => (lane.spare(), spare),
         };
-        match slot.compare_exchange(self.group.gate.word(), seen, None) {
+        match self.exchange(lane, slot, seen, None) {
             Ok(Some(full)) => self.stash(backend, lane, backend.flush_to_slabs(full)),
             Ok(None) => return Attempt::Done(()),
             Err(_) => {}
@@ -240,16 +239,14 @@ impl<A: Access> Handle<'_, A> {
         main: WordState,
         spare: WordState,
     ) {
-        if let Ok(Some(sheaf)) = lane.spare().compare_exchange(self.group.gate.word(), spare, None)
-        {
+        if let Ok(Some(sheaf)) = self.exchange(lane, lane.spare(), spare, None) {
             self.install(backend, lane, main, sheaf);
         }
     }
 
     /// Makes a sheaf the main one, if the slot still holds what was seen.
     fn install(self, backend: &'static Backend, lane: CacheCell, main: WordState, sheaf: Sheaf) {
-        let (Ok(rest) | Err(rest)) =
-            lane.main().compare_exchange(self.group.gate.word(), main, Some(sheaf));
+        let (Ok(rest) | Err(rest)) = self.exchange(lane, lane.main(), main, Some(sheaf));
         if let Some(rest) = rest {
             self.stash(backend, lane, rest);
         }
@@ -259,10 +256,9 @@ impl<A: Access> Handle<'_, A> {
     fn stash(self, backend: &'static Backend, lane: CacheCell, sheaf: Sheaf) {
         let spare = lane.spare().load();
         let rest = match spare.is_none() {
-            true => lane
-                .spare()
-                .compare_exchange(self.group.gate.word(), spare, Some(sheaf))
-                .unwrap_or_else(|sheaf| sheaf),
+            true => {
+                self.exchange(lane, lane.spare(), spare, Some(sheaf)).unwrap_or_else(|sheaf| sheaf)
+            }
             false => Some(sheaf),
         };
         if let Some(rest) = rest {
@@ -297,13 +293,13 @@ impl<A: Access> Handle<'_, A> {
             let Some(sheaf) = backend.filled_sheaf(lane.number()) else {
                 return backend.any_object(lane.number());
             };
-            if let Some(empty) = lane.main().swap(Some(sheaf)) {
+            if let Some(empty) = self.swap(lane, lane.main(), Some(sheaf)) {
                 backend.put(empty, lane.number());
             }
         }
-        let mut sheaf = lane.main().swap(None)?;
+        let mut sheaf = self.swap(lane, lane.main(), None)?;
         let encoded = sheaf.pop();
-        lane.main().swap(Some(sheaf));
+        self.swap(lane, lane.main(), Some(sheaf));
         encoded
     }
 
@@ -314,22 +310,23 @@ impl<A: Access> Handle<'_, A> {
         }
         if !lane.main().load().has_room() {
             // The cache stays open while this object is allocated, whatever is flushed.
-            let emptied = || lane.main().swap(None).map(|full| backend.flush_to_slabs(full));
+            let emptied =
+                || self.swap(lane, lane.main(), None).map(|full| backend.flush_to_slabs(full));
             let Some(empty) = backend.empty_sheaf(lane.number()).or_else(emptied) else {
                 // Unlocked first: once the object is in its slab, another thread may close the
                 // cache, and its lanes may be another cache's.
                 drop(guard);
                 return backend.free_object(encoded);
             };
-            if let Some(full) = lane.main().swap(Some(empty)) {
+            if let Some(full) = self.swap(lane, lane.main(), Some(empty)) {
                 backend.put(full, lane.number());
             }
         }
-        let Some(mut sheaf) = lane.main().swap(None) else {
+        let Some(mut sheaf) = self.swap(lane, lane.main(), None) else {
             drop(guard);
             return backend.free_object(encoded);
         };
         sheaf.push(encoded);
-        lane.main().swap(Some(sheaf));
+        self.swap(lane, lane.main(), Some(sheaf));
     }
 }

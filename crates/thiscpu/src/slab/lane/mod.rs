@@ -27,16 +27,21 @@
 //! lane of the atomic tier, the holder of the cell's lock changes the cell. `alloc` and `free` only
 //! try to take that lock, and nothing is hot there.
 //!
+//! A group with classes of large objects keeps how many bytes these hold in the lane in the `spare`
+//! of the first cell, which no section reads: see [`reserved`].
+//!
 //! Sections compare distances only. That suffices: equal distances name the same sheaf with the
 //! same count, whatever happened in between.
 
 pub(super) mod encoding;
+pub(super) mod reserved;
 pub(super) mod sheaf;
 
 use crate::lanes::table::{self, STRIDE};
 use crate::section::{Outcome, Processor, SlabSections as _, TOP_OFFSET};
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
+use reserved::Reserved;
 use sheaf::Sheaf;
 
 /// Offset of the lock from the cell: sections read it as the 0 below the first `top`.
@@ -129,6 +134,20 @@ impl CacheCell {
         self.spare().swap(main);
     }
 
+    /// Returns what large objects may take in this lane, of a group of several classes.
+    pub(super) fn reserved(self) -> &'static Reserved {
+        debug_assert!(self.cell != 0, "a group of one class has no cell to spare");
+        let word = self.base() - TOP_OFFSET + SPARE_OFFSET;
+        // SAFETY: lanes in use stay mapped forever, and the word belongs to the group while it
+        // lives. `Reserved` is an atomic word, for which all values are valid.
+        unsafe { &*(word as *const Reserved) }
+    }
+
+    /// Returns this lane's cell of another class of the group.
+    pub(super) fn with_cell(self, cell: usize) -> CacheCell {
+        CacheCell { address: self.address - self.cell + cell, cell, ..self }
+    }
+
     /// Returns the address that distances start from.
     fn base(self) -> usize {
         self.address - self.cell + TOP_OFFSET
@@ -150,6 +169,11 @@ pub(super) struct WordState {
 impl WordState {
     pub(super) fn is_none(self) -> bool {
         self.distance == 0
+    }
+
+    /// Returns the capacity of the sheaf, or 0 for none; an estimate.
+    pub(super) fn capacity(self) -> usize {
+        if self.is_none() { 0 } else { sheaf::capacity_at(self.top) }
     }
 
     pub(super) fn has_objects(self) -> bool {

@@ -67,6 +67,18 @@ fn word(at: usize) -> &'static AtomicUsize {
     unsafe { &*(at as *const AtomicUsize) }
 }
 
+/// Returns the address of the sheaf that a slot, or its end, is part of.
+fn sheaf_with(slot: usize) -> usize {
+    // `Host::map` aligns a mapping to its size.
+    let bytes = word(slot & !(MAPPING_BYTES - 1)).load(Relaxed);
+    slot & !(bytes - 1)
+}
+
+/// Returns the capacity of the sheaf that a slot is part of.
+pub(super) fn capacity_at(slot: usize) -> usize {
+    header_at(sheaf_with(slot)).capacity.load(Relaxed) as usize
+}
+
 /// Loads the pointer below a slot; 0 if the slot is the first.
 pub(super) fn load_below(slot: usize) -> usize {
     word(slot - 8).load(Relaxed)
@@ -80,10 +92,7 @@ pub(super) fn has_room(slot: usize) -> bool {
 impl Sheaf {
     /// Returns the sheaf with its top at `slot`. The caller has just taken it out of a lane.
     pub(super) fn from_top(slot: usize) -> Sheaf {
-        // `Host::map` aligns a mapping to its size.
-        let mapping = slot & !(MAPPING_BYTES - 1);
-        let bytes = word(mapping).load(Relaxed);
-        let sheaf = Sheaf(slot & !(bytes - 1));
+        let sheaf = Sheaf(sheaf_with(slot));
         let count = (slot - sheaf.slots()) / 8;
         sheaf.header().count.store(count as u32, Relaxed);
         sheaf
