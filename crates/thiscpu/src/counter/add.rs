@@ -24,13 +24,23 @@ impl<const N: usize> Core<N> {
     #[cold]
     #[inline(never)]
     pub(super) fn add_slow(&self, index: usize, n: i64) {
-        let tier = match startup::chosen() {
-            Some(tier) => tier,
-            None => startup::tier_or_panic(),
-        };
-        if self.gate.load().is_closed() {
-            return self.add_shared(index, n);
+        // In shared mode each add comes here. So this function only jumps on, without a stack
+        // frame: the locked exchange that follows would wait for the stores of one.
+        match startup::chosen() {
+            Some(_) if self.gate.load().is_closed() => self.add_shared(index, n),
+            Some(tier) => self.add_again(tier, index, n),
+            None => self.start_and_add(index, n),
         }
+    }
+
+    #[inline(never)]
+    fn start_and_add(&self, index: usize, n: i64) {
+        startup::tier_or_panic();
+        self.add_slow(index, n);
+    }
+
+    #[inline(never)]
+    fn add_again(&self, tier: Tier, index: usize, n: i64) {
         let _errno = errno::save();
         for _ in 0..ATTEMPTS {
             let again = match self.add_to_lane(tier, index, n) {
