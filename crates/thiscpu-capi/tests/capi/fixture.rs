@@ -74,7 +74,9 @@ pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Li
             compile.arg(format!("-Wl,-rpath,{}", libraries.display()));
         }
         Linked::Static => {
-            compile.arg(libraries.join("libthiscpu.a")).args(["-lgcc_s", "-lm", "-ldl"]);
+            // Most of the time of linking goes to the debug information of the library.
+            compile.arg("-Wl,--strip-debug").arg(libraries.join("libthiscpu.a"));
+            compile.args(["-lgcc_s", "-lm", "-ldl"]);
         }
     }
     assert!(compile.status().expect("the compiler runs").success(), "{source}, {compiler}");
