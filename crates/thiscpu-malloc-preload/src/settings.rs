@@ -112,7 +112,10 @@ fn read_tier() {
 /// Prepares for the table at exit, or cancels it, as the settings now say.
 pub(crate) fn update_table() {
     let is_on = writes_table();
-    if is_on && !PRINTS_AT_EXIT.load(Relaxed) {
+    // Only once, because each time takes a descriptor. Relaxed: no other thread uses what is
+    // remembered before `PRINTS_AT_EXIT` is set.
+    static IS_REMEMBERED: AtomicBool = AtomicBool::new(false);
+    if is_on && !IS_REMEMBERED.swap(true, Relaxed) {
         keep_errno(saved_stderr::remember);
     }
     // Release: pairs with the Acquire in `end`, after which `saved_stderr` is read.

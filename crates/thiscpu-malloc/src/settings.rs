@@ -15,7 +15,7 @@ static SETTINGS: [Setting; 2] = [
         name: "stats",
         values: &["table", "off"],
         default: "off",
-        cost: "a nanosecond per call",
+        cost: "a nanosecond per call, from then on until the process ends",
         apply: apply_stats,
     },
     Setting {
@@ -30,7 +30,7 @@ static SETTINGS: [Setting; 2] = [
 /// A setting of the allocator: its name, values, default and cost.
 pub struct Setting {
     name: &'static str,
-    /// The first one is that of a name without a value.
+    /// A bare name means the first one.
     values: &'static [&'static str],
     default: &'static str,
     cost: &'static str,
@@ -200,5 +200,5 @@ fn apply_harden(value: &str) -> Result<(), &'static str> {
         disable_hardening();
         return Ok(());
     }
-    enable_hardening().then_some(()).ok_or("cannot reserve memory for guarded blocks")
+    enable_hardening().then_some(()).ok_or("cannot reserve guarded pages, or handle SIGSEGV")
 }

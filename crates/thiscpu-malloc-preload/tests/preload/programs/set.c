@@ -1,6 +1,7 @@
 /* Changes settings of the preloaded library, whose function it finds when it runs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 
 #include "check.h"
 #include "thiscpu_malloc.h"
@@ -15,7 +16,12 @@ int main(void) {
     CHECK(set("stats", "xml") == EINVAL && set("stats", "") == EINVAL);
     CHECK(errno == 7);
     /* The table at exit. */
-    CHECK(set("stats", "off") == 0 && set("stats", NULL) == 0);
+    CHECK(set("stats", NULL) == 0);
+    for (int i = 0; i < 10; i++) {
+        CHECK(set("stats", "off") == 0 && set("stats", "table") == 0);
+    }
+    /* Standard error was duplicated once, to the first number from 200 on. */
+    CHECK(fcntl(200, F_GETFD) != -1 && fcntl(201, F_GETFD) == -1);
     free(malloc(100));
     puts("done");
     return 0;
