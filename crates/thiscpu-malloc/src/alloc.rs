@@ -142,10 +142,12 @@ fn alloc_unbegun(class: usize, size: usize, align: usize) -> Option<NonNull<u8>>
         alloc_refill(class, size, align)
     })?;
     let address = block.as_ptr().addr();
-    if is_counting() && !guard::owns(address) {
-        // A large block may be of another class than the one requested.
-        let class =
-            if is_large(class) { cell_of(address).map_or(class, class_of_cell) } else { class };
+    // A large block may be of another class than the one requested, or a run.
+    let class = if is_large(class) { cell_of(address).map(class_of_cell) } else { Some(class) };
+    if let Some(class) = class
+        && is_counting()
+        && !guard::owns(address)
+    {
         stats::count_allocation(class, is_hit);
     }
     Some(block)
@@ -178,6 +180,10 @@ fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> 
     }
     let block = retry_after_shrink(size, || objects.alloc_slow());
     heap::bound_lane(class);
+    if block.is_none() && is_large(class) {
+        // A slab of the class may need many chunks in a row, and a run needs the fewest.
+        return alloc_run(size, align);
+    }
     block
 }
 

@@ -1,10 +1,10 @@
 //! Size classes: 8 bytes, multiples of 16 up to 256, then eight per doubling up to 32 KiB, then
 //! sixteen per doubling up to 4 MiB.
 //!
-//! A block wastes at most 12.5 % if it is larger than 128 bytes, and 6.25 % if it is larger than
-//! 32 KiB; smaller ones are rounded up to multiples of 16. The classes above 32 KiB are *large*.
-//! More classes would let fewer calls find a block in their lane; fewer classes would waste too
-//! much of a limit on address space, which counts whole blocks.
+//! A block of its own class wastes at most 12.5 % if it is larger than 128 bytes, and 6.25 % if it
+//! is larger than 32 KiB; smaller ones are rounded up to multiples of 16. The classes above 32 KiB
+//! are *large*. More classes would let fewer calls find a block in their lane; fewer classes would
+//! waste too much of a limit on address space, which counts whole blocks.
 //!
 //! A class is known by its number, or by its *cell*: the offset of its part of the item that the
 //! heap has in each lane. Sections need the cell, so that is what the tables hold.

@@ -200,7 +200,7 @@ extern "C" fn report_invalid(block: NonNull<u8>) {
 #[inline(never)]
 pub(crate) fn abort_invalid(address: usize) -> ! {
     let (error, size) = match cell_of(address).map(class_of_cell) {
-        // Of other classes, only addresses that no block is aligned like are known to be invalid.
+        // In other classes, only a misaligned address is known to be invalid.
         Some(class) if !is_large(class) => (HeapError::InteriorFree, size_of_class(class)),
         _ => large::error_at(address),
     };

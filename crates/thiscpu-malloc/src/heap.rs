@@ -157,7 +157,7 @@ fn is_aligned_in(cell: usize, address: usize) -> bool {
 
 /// Returns whether a block in use may begin at an address of the class at `cell`.
 ///
-/// Of a class that is not large, only slabs know that, so each aligned address may be one.
+/// For other classes only the slab knows, so this returns true for each aligned address.
 pub(crate) fn may_be_in_use(address: usize, cell: usize) -> bool {
     match is_large(class_of_cell(cell)) {
         true => large::is_object_in_use(address),

@@ -49,7 +49,10 @@ pub(crate) unsafe fn resize_aligned(
         }
         return Some(block);
     }
-    let new = allocate_resized(before, size, align, is_run)?;
+    let Some(new) = allocate_resized(before, size, align, is_run) else {
+        // A block that shrinks can stay as it is.
+        return (size <= before).then_some(block);
+    };
     // SAFETY: both blocks have the bytes that are copied, and do not overlap, since both are
     // allocated. The caller guarantees that the old one is not used any more.
     unsafe {
@@ -64,16 +67,16 @@ const RUN_BYTES_MIN: usize = 512 * 1024;
 
 /// Allocates the block that is to replace one of `before` bytes, which may be a run.
 ///
-/// A large block that grows is likely to grow on. So it gets at least an eighth more than it had,
-/// or would be copied sixteen times until it has doubled.
+/// A large block that grows is likely to grow on. So it gets at least an eighth more than it had.
+/// Otherwise it would be copied sixteen times before it has doubled.
 fn allocate_resized(before: usize, size: usize, align: usize, is_run: bool) -> Option<NonNull<u8>> {
     if size <= before || before <= MEDIUM_SIZE_MAX {
         return allocate_aligned(size, align);
     }
     let roomy = if is_run { size } else { size.max(before + before / 8) };
-    let new = match roomy >= RUN_BYTES_MIN {
+    let new = match size >= RUN_BYTES_MIN {
         true => alloc_run(roomy, align),
-        false => allocate_aligned(roomy, align),
+        false => allocate_aligned(roomy.min(RUN_BYTES_MIN), align),
     };
     new.or_else(|| allocate_aligned(size, align))
 }

@@ -125,3 +125,46 @@ fn failed_large_allocation_keeps_errno() {
         is_limited && is_refused && errno::get() == 77
     });
 }
+
+/// Takes blocks of a size until there is no more memory.
+fn exhaust(size: usize) -> Vec<NonNull<u8>> {
+    std::iter::from_fn(|| allocate(size)).collect()
+}
+
+#[test]
+fn shrinking_succeeds_without_memory() {
+    child::assert_holds(|| {
+        let block = allocate(4096 * KIB).expect("there is memory");
+        memory::set_limit(libc::RLIMIT_AS, 0).expect("a limit can be set");
+        let _kept = exhaust(1024 * KIB);
+        // SAFETY: the block is allocated, and only its replacement is used afterwards.
+        unsafe { resize(block, 1024 * KIB) == Some(block) }
+    });
+}
+
+/// Leaves only single chunks, although slabs of the class have 31.
+#[test]
+fn block_fits_chunk_between_others_when_slab_does_not() {
+    child::assert_holds(|| {
+        let room = allocate(24 << 20).expect("there is memory");
+        // SAFETY: the block is allocated, and not used any more.
+        unsafe { free(room) };
+        memory::set_limit(libc::RLIMIT_AS, 0).expect("a limit can be set");
+        let mut blocks = exhaust(64 * KIB);
+        blocks.sort();
+        for block in blocks.iter().step_by(2) {
+            // SAFETY: the block is allocated, and not used any more.
+            unsafe { free(*block) };
+        }
+        blocks.len() > 100 && exhaust(62 * KIB).len() > blocks.len() / 4
+    });
+}
+
+#[test]
+fn interior_free_of_block_of_4_gib_is_reported() {
+    let Some(block) = allocate(4 << 30) else { return };
+    child::assert_aborts("free: pointer into the middle", || {
+        // SAFETY: the address is in the block. The error is what this test is about.
+        unsafe { free(block.add(16)) };
+    });
+}

@@ -124,11 +124,11 @@ pub fn error_at(address: usize) -> (HeapError, usize) {
         .filter(|&chunk| is_large(ARENA.tag(chunk)))
         .map(|chunk| ARENA.slab(ARENA.slab(chunk).first_chunk()));
     if let Some(around) = around.filter(|slab| holds(slab)) {
-        // A large block counts as one object that was never handed out.
-        let error = match around.object_at(address) {
+        let is_run = ARENA.tag(around.first_chunk()) == LARGE;
+        let error = match (!is_run).then(|| around.object_at(address)).flatten() {
             Some(object) if object.index < around.handed_out() => HeapError::DoubleFree,
-            Some(_) if is_large_class(ARENA.tag(chunk)) => HeapError::InvalidFree,
-            _ => HeapError::InteriorFree,
+            Some(_) => HeapError::InvalidFree,
+            None => HeapError::InteriorFree,
         };
         return (error, around.size.load(Relaxed));
     }

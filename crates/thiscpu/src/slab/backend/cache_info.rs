@@ -51,8 +51,11 @@ impl CacheInfo {
         let object = shifted & !ZERO_SHIFT;
         let encoded = self.key.encode(object);
         self.mark_fresh(encoded);
-        if object != shifted {
-            encoding::set_mark(encoding::zero_word(object), encoding::zero_mark(encoded));
+        if self.is_large() {
+            // Cleared otherwise: the object that was here before may have left its zero mark, and
+            // the memory may have been in use since.
+            let mark = if object != shifted { encoding::zero_mark(encoded) } else { 0 };
+            encoding::set_mark(encoding::zero_word(object), mark);
         }
         encoded
     }
@@ -72,5 +75,30 @@ impl CacheInfo {
     fn is_marked(self, encoded: usize) -> bool {
         let mark = encoding::load_mark(self.mark_of(encoded));
         mark == encoded || (self.shape.mark != 0 && mark == encoding::unconstructed_mark(encoded))
+    }
+}
+
+#[cfg(all(test, not(thiscpu_model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_mark_is_cleared_when_memory_is_no_longer_zero() {
+        let mut memory = [0_usize; 4];
+        let object = (&raw mut memory).expose_provenance();
+        let info = CacheInfo {
+            tag: -100,
+            owner: 0,
+            shape: Shape::of_large(64 * 1024),
+            key: Key(0x1234_5678_9abc_def1),
+        };
+        let word = |is_zero| {
+            let taken = TakenObject { object, is_fresh: true, is_zero };
+            let encoded = info.leave_slab(info.encode_taken(taken));
+            assert_eq!(encoded, info.key.encode(object));
+            encoding::load_mark(encoding::zero_word(object)) == encoding::zero_mark(encoded)
+        };
+        // The second time, the object is of another slab, whose memory was in use.
+        assert_eq!([true, false, true].map(word), [true, false, true]);
     }
 }

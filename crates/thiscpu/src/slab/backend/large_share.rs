@@ -2,7 +2,7 @@
 //!
 //! A hundred classes of large objects have barns for the same lanes, so a limit for each class
 //! would be no limit. The barns of one number, on one node, count their bytes in a word of their
-//! own. Only lanes of that number change it, in trades.
+//! own.
 
 use crate::lanes::table;
 use crate::slab::arena;
@@ -24,6 +24,9 @@ static BYTES: [Bytes; NODES * BARNS_PER_NODE] =
     [const { Bytes(AtomicUsize::new(0)) }; NODES * BARNS_PER_NODE];
 
 /// Returns how many bytes the barns of one number may hold: an equal share of the whole.
+///
+/// With fewer lanes than barns, fewer barns are in use. If sheaves of other lanes fill the others
+/// too, all of them together hold more.
 fn limit() -> usize {
     let all = ALL_BYTES_MIN + arena::used_bytes() / USED_DIVISOR;
     all / table::in_use().clamp(1, BARNS_PER_NODE)

@@ -45,7 +45,7 @@ impl Group {
     /// Takes sheaves out of the calling thread's lane while its large objects exceed the limit.
     ///
     /// `class` returns the class of each number below `count`; their cells follow each other, and
-    /// all of them are large. `own` is the one of the call: its main sheaf stays.
+    /// all of them are large. `own` is the number of the calling class, whose main sheaf stays.
     pub fn bound_lane<'a, A: Access>(
         &'a self,
         count: usize,
@@ -53,9 +53,9 @@ impl Group {
         class: impl Fn(usize) -> Handle<'a, A>,
     ) {
         let Some(lane) = class(own).lane_as_seen() else { return };
-        let (reserved, limit) = (lane.reserved(), limit());
         let own_bytes = class(own).class.shape.size * lane.main().load().capacity();
-        if reserved.bytes() <= limit.max(own_bytes) {
+        let (reserved, limit) = (lane.reserved(), limit().max(own_bytes));
+        if reserved.bytes() <= limit {
             return;
         }
         let first = reserved.hand() % count;
@@ -67,10 +67,7 @@ impl Group {
                 return reserved.set_hand(number);
             }
         }
-        if class(own).evict(lane, false) {
-            // Nothing else is left, so if this is less, a fork has left the number too high.
-            reserved.set_bytes(own_bytes);
-        }
+        class(own).evict(lane, false);
     }
 }
 

@@ -97,8 +97,9 @@ impl Group {
         let _guard = self.lock.lock();
         let seen = self.gate.load();
         let Some(item) = seen.item() else { return };
-        // Asked again behind the fence, and not kept: a group may have hundreds of classes. An
-        // object that a thread puts into a lane meanwhile was freed after this call began.
+        // This list is computed again after the fence, because a group may have hundreds of
+        // classes, too many for the stack. An object that a thread puts into a lane meanwhile was
+        // freed after this call began.
         let held = || {
             let used = sheaves.iter().enumerate().filter_map(|(number, list)| {
                 let (class, backend) = class(number)?.with_backend()?;

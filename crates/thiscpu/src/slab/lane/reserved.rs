@@ -2,7 +2,8 @@
 //!
 //! Each sheaf of large objects in a lane counts with its capacity, because sections fill it without
 //! counting. The word is changed beside the sections that put sheaves into the lane and take them
-//! out, so it is exact, except in a child that was forked in between.
+//! out. It is exact, except in a child that was forked in between: there it stays off by those
+//! sheaves whose changes were not yet counted.
 
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -37,14 +38,10 @@ impl Reserved {
         self.0.load(Relaxed) % UNIT
     }
 
-    /// Moves the hand; two threads that do so at once may leave it anywhere.
+    /// Moves the hand, unless the word changes meanwhile.
     pub(in crate::slab) fn set_hand(&self, hand: usize) {
         debug_assert!(hand < UNIT);
-        self.0.fetch_add(hand.wrapping_sub(self.hand()), Relaxed);
-    }
-
-    /// Corrects the number of bytes.
-    pub(in crate::slab) fn set_bytes(&self, bytes: usize) {
-        self.0.store(bytes + self.hand(), Relaxed);
+        let word = self.0.load(Relaxed);
+        let _ = self.0.compare_exchange(word, word - word % UNIT + hand, Relaxed, Relaxed);
     }
 }
