@@ -135,6 +135,7 @@ pub unsafe extern "C" fn free_gated(block: NonNull<u8>) {
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn free_flush(block: NonNull<u8>, cell: usize) {
+    let _errno = save_errno();
     let objects = objects_at(cell);
     if has_flag(HARDENED) {
         objects.check(block);

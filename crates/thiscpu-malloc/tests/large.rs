@@ -115,7 +115,7 @@ fn failed_large_allocation_keeps_errno() {
     errno::set(77);
     assert_eq!(allocate(usize::MAX / 2), None);
     assert_eq!(allocate(1 << 46), None);
-    assert_eq!(allocate_aligned(1 << 20, 1 << 46), None);
+    assert_eq!(allocate_aligned(1 << 20, 1 << 48), None);
     assert_eq!(errno::get(), 77);
     child::assert_holds(|| {
         let is_limited = memory::set_limit(libc::RLIMIT_AS, 0).is_ok();
