@@ -83,7 +83,7 @@ fn scavenge(now_ns: u64) {
     let has_grown = has_grown();
     flush_idle_lanes(now_ns, has_grown);
     flush_unused_sheaves(has_grown);
-    __internal::purge_some_if_excess();
+    __internal::purge_some_if_due();
 }
 
 /// Returns whether memory has grown by a step above its minimum since it last had.

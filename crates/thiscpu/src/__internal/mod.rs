@@ -22,7 +22,7 @@ use crate::tier::Tier;
 pub use crate::section::{Access, DirectMalloc, Ready};
 pub use crate::slab::arena::heap_error::{HeapError, note_other_namespace};
 pub use crate::slab::arena::large;
-pub use crate::slab::arena::purge::{purge, purge_some_if_excess};
+pub use crate::slab::arena::purge::{purge, purge_some_if_due};
 pub use crate::slab::arena::{NO_TAG, Tag, disable_fast_free, fast_tag_of, memory, tag_of};
 pub use crate::slab::backend::node_slabs::outside_by_tag;
 pub use crate::slab::class::Lifecycle;

@@ -256,7 +256,7 @@ impl RawCache {
         };
         self.handle().shrink();
         // This thread holds no lock here.
-        purge::purge_if_excess();
+        purge::purge_if_due();
         match backend.objects_outside_slabs_locked() {
             0 => {
                 backend.wait_for_unlock();

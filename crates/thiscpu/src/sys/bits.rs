@@ -59,16 +59,30 @@ impl Bits<'_> {
 
     /// Returns the bit after the last one set in `from..end`, or `from` if none is set.
     pub(crate) fn after_last(self, from: usize, end: usize) -> usize {
-        let mut end = end;
-        while end > from {
-            let word = (end - 1) / 64;
-            let below = self.0[word].load(Relaxed) << (63 - (end - 1) % 64);
-            if below != 0 {
-                return (end - below.leading_zeros() as usize).max(from);
-            }
-            end = word * 64;
+        after_last_by(from, end, |word| self.0[word].load(Relaxed))
+    }
+
+    /// Returns the bit after the last one of `self & !others` that is `value` in `from..end`.
+    ///
+    /// That is `from` if there is none.
+    pub(crate) fn after_last_without(
+        self,
+        others: Bits<'_>,
+        value: bool,
+        from: usize,
+        end: usize,
+    ) -> usize {
+        after_last_by(from, end, |word| {
+            let word = self.0[word].load(Relaxed) & !others.0[word].load(Relaxed);
+            if value { word } else { !word }
+        })
+    }
+
+    /// Copies the words of `from` that have bits below `end`.
+    pub(crate) fn copy(self, from: Bits<'_>, end: usize) {
+        for (to, from) in self.0.iter().zip(from.0).take(end.div_ceil(64)) {
+            to.store(from.load(Relaxed), Relaxed);
         }
-        from
     }
 
     /// Returns how many of `count` bits from `at` on are set.
@@ -114,6 +128,20 @@ fn find_by(at: usize, end: usize, word: impl Fn(usize) -> u64) -> usize {
         at = (at / 64 + 1) * 64;
     }
     end
+}
+
+/// Returns the bit after the last one set in the words that `word` yields, in `from..end`.
+fn after_last_by(from: usize, end: usize, word: impl Fn(usize) -> u64) -> usize {
+    let mut end = end;
+    while end > from {
+        let at = (end - 1) / 64;
+        let below = word(at) << (63 - (end - 1) % 64);
+        if below != 0 {
+            return (end - below.leading_zeros() as usize).max(from);
+        }
+        end = at * 64;
+    }
+    from
 }
 
 /// Returns the words that a range of bits covers, each with the mask of those bits.
@@ -164,8 +192,21 @@ mod tests {
         assert_eq!(bits.find_without(others, false, 70, 192), 90);
         assert_eq!(bits.find_without(others, true, 90, 192), 95);
         assert_eq!(bits.find_without(others, false, 95, 192), 110);
+        assert_eq!(bits.after_last_without(others, true, 0, 192), 110);
+        assert_eq!(bits.after_last_without(others, false, 0, 110), 95);
+        assert_eq!(bits.after_last_without(others, true, 0, 95), 90);
+        assert_eq!(bits.after_last_without(others, false, 72, 90), 72);
         assert_eq!(bits.count_without(others, 100), 25);
         assert_eq!(bits.count(65, 20), 20);
+    }
+
+    #[test]
+    fn copy_replaces_words_below_the_end() {
+        let (bits, from) = (zeros(3), zeros(3));
+        bits.put(0, 192, true);
+        from.put(5, 60, true);
+        bits.copy(from, 65);
+        assert_eq!((bits.count(0, 128), bits.find(true, 0, 128), bits.count(128, 64)), (60, 5, 64));
     }
 
     #[test]

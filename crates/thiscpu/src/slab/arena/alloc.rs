@@ -84,6 +84,7 @@ impl Arena {
         let used = self.used.load(Relaxed) + count;
         self.used.store(used, Relaxed);
         self.used_peak.store(self.used_peak.load(Relaxed).max(used), Relaxed);
+        self.purging.raise_peak(used);
     }
 
     /// Returns whether chunks that the caller has just allocated hold zeros only.
@@ -93,7 +94,7 @@ impl Arena {
 
     /// Frees chunks whose tags are [`NO_TAG`](super::NO_TAG) again.
     ///
-    /// The caller then calls [`purge_if_excess`](super::purge::purge_if_excess), without a lock.
+    /// The caller then calls [`purge_if_due`](super::purge::purge_if_due), without a lock.
     pub(super) fn free(&self, first: usize, count: usize) {
         self.locked().free(first, count);
     }
@@ -107,6 +108,7 @@ impl Arena {
     pub(super) fn mark_free(&self, first: usize, count: usize, is_dirty: bool) {
         self.raise_for_free(first, count);
         self.dirty_bits().put(first, count, is_dirty);
+        self.aged_bits().put(first, count, false);
         self.used_bits().put(first, count, false);
         if is_dirty {
             self.dirty.store(self.dirty.load(Relaxed) + count, Relaxed);

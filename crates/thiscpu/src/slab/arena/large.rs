@@ -153,7 +153,7 @@ pub fn free(address: usize) -> bool {
     slab.inspect(|slab| unadvise(slab.first_chunk(), slab.chunks.load(Relaxed) as usize, 0));
     let freed = slab.and_then(Slab::free_large);
     freed.inspect(|&chunks| count_freed(chunks, 0));
-    purge::purge_if_excess();
+    purge::purge_if_due();
     freed.is_some()
 }
 
@@ -175,7 +175,7 @@ pub fn resize(address: usize, bytes: usize) -> bool {
         unadvise(slab.first_chunk(), chunks, wanted);
         count_freed(chunks, wanted);
         ARENA.free(slab.first_chunk() + wanted, chunks - wanted);
-        purge::purge_if_excess();
+        purge::purge_if_due();
     }
     true
 }

@@ -15,10 +15,16 @@ const TAGS_ROOM_BYTES: usize = 4 << 30;
 /// The largest page size of these machines.
 pub(super) const PAGE_MAX: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
 
+/// Number of bitmaps with a bit for each chunk.
+const BITMAPS: usize = 3;
+/// Number of parts of the metadata that are mapped for all chunks at once.
+pub(super) const METADATA_PARTS: usize = 2 + BITMAPS;
+
 /// Offsets of the parts of a region, which begins with the max runs.
 pub(super) struct Layout {
     pub(super) used: usize,
     pub(super) dirty: usize,
+    pub(super) aged: usize,
     pub(super) tags: usize,
     pub(super) slabs: usize,
     pub(super) object_bits: usize,
@@ -28,12 +34,13 @@ pub(super) struct Layout {
 pub(super) const fn layout(chunks: usize) -> Layout {
     let bits = to_page(chunks / 8);
     let used = to_page(chunks.div_ceil(SUMMARY_CHUNKS) * size_of::<u32>());
-    let slabs = used + 2 * bits;
+    let slabs = used + BITMAPS * bits;
     let object_bits = slabs + to_page(chunks * size_of::<Slab>());
     let tags = object_bits + to_page(chunks * OBJECT_BITS_BYTES);
     Layout {
         used,
         dirty: used + bits,
+        aged: used + 2 * bits,
         tags,
         slabs,
         object_bits,
@@ -43,7 +50,11 @@ pub(super) const fn layout(chunks: usize) -> Layout {
 
 impl Layout {
     /// Returns the parts to be mapped so that `to` chunks have tags, where `from` have.
-    pub(super) const fn metadata(&self, from: usize, to: usize) -> [(usize, usize); 4] {
+    pub(super) const fn metadata(
+        &self,
+        from: usize,
+        to: usize,
+    ) -> [(usize, usize); METADATA_PARTS] {
         let max_runs = if from == 0 { (0, self.used) } else { (0, 0) };
         let bits = (to_page(from / 8), to_page(to / 8));
         let tags = (if from == 0 { 0 } else { tags_bytes(from) }, tags_bytes(to));
@@ -51,6 +62,7 @@ impl Layout {
             max_runs,
             (self.used + bits.0, self.used + bits.1),
             (self.dirty + bits.0, self.dirty + bits.1),
+            (self.aged + bits.0, self.aged + bits.1),
             (self.tags + tags.0, self.tags + tags.1),
         ]
     }

@@ -3,7 +3,7 @@
 //! No address space is reserved, so a limit on address space can be used almost entirely.
 //!
 //! ```text
-//! | max runs | used | dirty | slabs | object bits | tags | chunk 0 | chunk 1 | ...
+//! | max runs | used | dirty | aged | slabs | object bits | tags | chunk 0 | chunk 1 | ...
 //! ```
 //!
 //! The region is picked at random, where hardly any program has mappings. Each part has a fixed
@@ -281,9 +281,13 @@ impl Arena {
 #[cfg(all(test, not(thiscpu_model)))]
 mod tests {
     use super::*;
+    use crate::slab::arena::layout::METADATA_PARTS;
+
+    /// The index of the tags' part of the metadata.
+    const TAGS: usize = METADATA_PARTS - 1;
 
     /// Returns an arena with its first metadata mapped, and the parts of the rest.
-    fn initialized() -> (&'static Arena, [(usize, usize); 4]) {
+    fn initialized() -> (&'static Arena, [(usize, usize); METADATA_PARTS]) {
         // Another test may map something where there was room for all chunks.
         let initialize = |_| {
             let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
@@ -296,11 +300,11 @@ mod tests {
         (arena, layout(limit).metadata(len, limit))
     }
 
-    fn initialized_without_readable_tags() -> (&'static Arena, [(usize, usize); 4]) {
+    fn initialized_without_readable_tags() -> (&'static Arena, [(usize, usize); METADATA_PARTS]) {
         let (arena, parts) = initialized();
         assert!(arena.has_all_tags.swap(false, Relaxed), "there is address space");
         // SAFETY: `init` mapped this part, and no thread uses the fast paths of this arena.
-        unsafe { Host::unmap(arena.start.load(Relaxed) + parts[3].0, size(&parts[3])) };
+        unsafe { Host::unmap(arena.start.load(Relaxed) + parts[TAGS].0, size(&parts[TAGS])) };
         (arena, parts)
     }
 
@@ -310,7 +314,7 @@ mod tests {
 
     #[test]
     fn child_maps_all_metadata_left_unmapped_by_parent() {
-        for mapped in 0..=4 {
+        for mapped in 0..=METADATA_PARTS {
             let (arena, parts) = initialized_without_readable_tags();
             assert_child_maps_all(arena, &parts, mapped);
         }
@@ -318,11 +322,13 @@ mod tests {
 
     #[test]
     fn child_maps_all_metadata_when_tags_were_readable() {
-        for (mapped, are_committed) in [(0, false), (1, false), (2, false), (3, false), (3, true)] {
+        for (mapped, are_committed) in
+            (0..=TAGS).map(|mapped| (mapped, false)).chain([(TAGS, true)])
+        {
             let (arena, parts) = initialized();
             if are_committed {
-                let start = arena.start.load(Relaxed) + parts[3].0;
-                assert_eq!(Host::commit(start, size(&parts[3])), Ok(()));
+                let start = arena.start.load(Relaxed) + parts[TAGS].0;
+                assert_eq!(Host::commit(start, size(&parts[TAGS])), Ok(()));
             }
             assert_child_maps_all(arena, &parts, mapped);
         }
@@ -373,7 +379,7 @@ mod tests {
 
     #[test]
     fn metadata_never_uses_foreign_mappings() {
-        for (is_child, part) in [(false, 1), (true, 1), (false, 3), (true, 3)] {
+        for (is_child, part) in [(false, 1), (true, 1), (false, TAGS), (true, TAGS)] {
             let (arena, parts) = initialized_without_readable_tags();
             arena.mapping_metadata.store(is_child, Relaxed);
             let from = parts[part].0;

@@ -325,6 +325,13 @@ impl Arena {
         self.bits(layout(self.limit.load(Relaxed)).dirty)
     }
 
+    /// Returns the bits of chunks that have been free and dirty since before this span.
+    ///
+    /// All of them that are not used are dirty. A used chunk's bit has no meaning.
+    fn aged_bits(&self) -> Bits<'static> {
+        self.bits(layout(self.limit.load(Relaxed)).aged)
+    }
+
     fn lock(&self) -> Guard<'_> {
         let guard = self.lock.lock();
         if guard.first_in_generation && self.len.load(Relaxed) != 0 {

@@ -1,12 +1,18 @@
 //! Purging: returning the pages of free chunks to the system.
 //!
 //! Free chunks keep their pages for a while, because dropping a page and faulting it in again is
-//! slow. All of them are purged if one of these holds:
+//! slow. A *span* lasts half a second, or longer if no thread calls. The *peak* is the highest
+//! number of used chunks in this span and the one before. Pages are dropped for two reasons:
 //!
-//! - for 10 ms, they were more than 1/16 of the used chunks, 64 MiB at most, plus 1 MiB;
-//! - they are more than 1/4 of the used chunks, 128 MiB at most, plus 16 MiB.
+//! - Age: their chunk has been free since before this span.
+//! - Excess: more chunks have pages, used ones included, than 17/16 of the peak plus 1 MiB. 16 MiB
+//!   more may have pages for 10 ms. Then as many are purged as exceed the peak.
 //!
-//! There is no thread for this: calls that free do it. A call that allocates purges at most 1 MiB.
+//! So memory exceeds what the program itself has needed by little, and pages that are freed and
+//! needed again within half a second stay.
+//!
+//! There is no thread for this: calls that free do it. A call that allocates purges at most 1 MiB,
+//! and one that frees at most 16 MiB for age.
 //!
 //! Pages are dropped without the lock, up to 16 MiB at a time, while the chunks are marked as used.
 //! A thread that finds no other memory waits for them. A child forked meanwhile frees them again.
@@ -14,12 +20,14 @@
 
 use super::{ARENA, Arena, CHUNK_BYTES};
 use crate::sys::Host;
-use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sys::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sys::bits::Bits;
 use crate::sys::errno;
 use crate::sys::lock::{Guard, Lock};
 use crate::sys::machine::Machine as _;
 
 const MIB_CHUNKS: usize = (1024 * 1024) / CHUNK_BYTES;
+const SPAN_NS: u64 = 500_000_000;
 const EXCESS_NS: u64 = 10_000_000;
 const RETRY_NS: u64 = 1_000_000_000;
 const PURGE_CHUNKS_MAX: usize = 16 * MIB_CHUNKS;
@@ -31,10 +39,21 @@ pub(super) struct Purging {
     lock: Lock,
     /// The chunks being purged: their number, and the first one in the upper half; or 0.
     in_flight: AtomicU64,
+    /// When this span began, and the most chunks used in it and in the one before.
+    span_since: AtomicU64,
+    peak: AtomicUsize,
+    peak_before: AtomicUsize,
     /// When free chunks began to have too many pages; 0 while they have not.
     excess_since: AtomicU64,
     /// When pages could not be dropped last; 0 if the last purge dropped all.
     failed_at: AtomicU64,
+}
+
+/// Numbers of chunks in a purge.
+#[derive(Default)]
+struct Purged {
+    tried: usize,
+    dropped: usize,
 }
 
 impl Purging {
@@ -42,6 +61,9 @@ impl Purging {
         Purging {
             lock: Lock::new(),
             in_flight: AtomicU64::new(0),
+            span_since: AtomicU64::new(0),
+            peak: AtomicUsize::new(0),
+            peak_before: AtomicUsize::new(0),
             excess_since: AtomicU64::new(0),
             failed_at: AtomicU64::new(0),
         }
@@ -56,65 +78,138 @@ impl Purging {
     pub(super) fn is_in_flight(&self) -> bool {
         self.in_flight.load(Relaxed) != 0
     }
+
+    /// Raises the peak of this span; the caller holds the arena's lock.
+    pub(super) fn raise_peak(&self, used: usize) {
+        self.peak.store(self.peak.load(Relaxed).max(used), Relaxed);
+    }
 }
 
 impl Arena {
-    /// Returns whether free chunks have had too many pages for some time.
-    fn has_excess(&self) -> bool {
-        // Relaxed, in this function: estimates. A thread that misses another's store checks again
-        // soon.
+    // Relaxed, in the functions that only load: estimates. A thread that misses another's store
+    // checks again soon.
+
+    /// Returns whether more free chunks have pages than are kept without a look at the clock.
+    fn is_purge_possible(&self) -> bool {
         let (dirty, used) = (self.dirty.load(Relaxed), self.used.load(Relaxed));
-        let since = self.purging.excess_since.load(Relaxed);
-        if dirty <= (used / 16).min(64 * MIB_CHUNKS) + MIB_CHUNKS {
+        dirty > (used / 16).min(64 * MIB_CHUNKS) + MIB_CHUNKS
+    }
+
+    /// Returns how many chunks have too many pages at a time, and have had for long enough.
+    fn excess(&self, now: u64) -> usize {
+        let (dirty, used) = (self.dirty.load(Relaxed), self.used.load(Relaxed));
+        let Purging { peak, peak_before, excess_since, .. } = &self.purging;
+        let peak = used.max(peak.load(Relaxed)).max(peak_before.load(Relaxed));
+        let (with_pages, most) =
+            (used + dirty, peak + (peak / 16).min(64 * MIB_CHUNKS) + MIB_CHUNKS);
+        let since = excess_since.load(Relaxed);
+        if with_pages <= most {
             if since != 0 {
-                self.purging.excess_since.store(0, Relaxed);
+                excess_since.store(0, Relaxed);
             }
-            return false;
+            return 0;
         }
-        let now = Host::coarse_time().max(1);
         if since == 0 {
-            self.purging.excess_since.store(now, Relaxed);
+            excess_since.store(now, Relaxed);
         }
+        let is_far_excess = with_pages > most + 16 * MIB_CHUNKS;
+        let is_due = is_far_excess || (since != 0 && now.saturating_sub(since) > EXCESS_NS);
+        if is_due { with_pages - peak } else { 0 }
+    }
+
+    /// Returns whether the pages that this span found are old enough by now.
+    fn is_span_over(&self, now: u64) -> bool {
+        now.saturating_sub(self.purging.span_since.load(Relaxed)) >= SPAN_NS
+    }
+
+    /// Returns whether pages could not be dropped a moment ago.
+    fn has_just_failed(&self, now: u64) -> bool {
         let failed_at = self.purging.failed_at.load(Relaxed);
-        if failed_at != 0 && now.saturating_sub(failed_at) < RETRY_NS {
-            return false;
+        failed_at != 0 && now.saturating_sub(failed_at) < RETRY_NS
+    }
+
+    /// Purges what is due, at most `most` chunks, and of these at most 16 MiB for age.
+    ///
+    /// Does nothing if another thread purges. The caller holds no lock.
+    fn purge_at_most_if_due(&self, now: u64, most: usize) {
+        let excess = self.excess(now).min(most);
+        if (excess == 0 && !self.is_span_over(now)) || self.has_just_failed(now) {
+            return;
         }
-        let is_far_excess = dirty > (used / 4).min(128 * MIB_CHUNKS) + 16 * MIB_CHUNKS;
-        is_far_excess || (since != 0 && now.saturating_sub(since) > EXCESS_NS)
+        let Some(_guard) = self.purging.lock.try_lock() else { return };
+        if excess > 0 {
+            self.purge(excess);
+        }
+        if excess < most && self.is_span_over(now) {
+            self.purge_by_age(now, (most - excess).min(PURGE_CHUNKS_MAX));
+        }
+    }
+
+    /// Purges chunks that were dirty when this span began; begins the next if none is left.
+    ///
+    /// The caller holds the purge lock.
+    fn purge_by_age(&self, now: u64, most: usize) {
+        if self.purge_among(Arena::aged_bits, most).tried == most {
+            // There may be more; the next call continues.
+            return;
+        }
+        let _guard = self.lock();
+        self.aged_bits().copy(self.dirty_bits(), self.high());
+        let used = self.used.load(Relaxed);
+        let Purging { span_since, peak, peak_before, .. } = &self.purging;
+        // If no thread has looked at the clock for longer than a span, its peak may be long past.
+        // Chunks that are dirty now were used since: older ones were purged above.
+        let recent = peak.load(Relaxed).min(used + self.dirty.load(Relaxed));
+        peak_before.store(recent, Relaxed);
+        peak.store(used, Relaxed);
+        span_since.store(now, Relaxed);
     }
 
     /// Purges up to `most` free chunks; returns how many. The caller holds the purge lock.
     pub(super) fn purge(&self, most: usize) -> usize {
-        let (mut at, mut left, mut dropped, mut has_failed) = (0, most, 0, false);
-        while let Some((first, count)) = self.take_dirty(at, left.min(PURGE_CHUNKS_MAX)) {
+        self.purge_among(Arena::dirty_bits, most).dropped
+    }
+
+    /// Purges up to `most` free chunks among those with such a bit.
+    ///
+    /// The highest ones come first, because allocations take the lowest ones.
+    fn purge_among(&self, bits: fn(&Arena) -> Bits<'static>, most: usize) -> Purged {
+        let (mut end, mut purged, mut has_failed) = (usize::MAX, Purged::default(), false);
+        loop {
+            let left = (most - purged.tried).min(PURGE_CHUNKS_MAX);
+            let Some((first, count)) = self.take_dirty(bits, end, left) else { break };
             self.unadvise(first, count);
             // SAFETY: `take_dirty` has marked these free chunks as used, so that no other thread
             // uses them.
             let is_done = unsafe { Host::discard(self.address(first), count * CHUNK_BYTES) };
             self.return_purged(first, count, !is_done);
             has_failed |= !is_done;
-            dropped += if is_done { count } else { 0 };
-            (at, left) = (first + count, left - count);
+            purged.tried += count;
+            purged.dropped += if is_done { count } else { 0 };
+            end = first;
         }
         let failed_at = if has_failed { Host::coarse_time().max(1) } else { 0 };
         self.purging.failed_at.store(failed_at, Relaxed);
-        if left > 0 {
-            self.purging.excess_since.store(0, Relaxed);
-        }
-        dropped
+        purged
     }
 
-    /// Takes the next free chunks that have pages, from `at` on: the first one and how many.
-    fn take_dirty(&self, at: usize, most: usize) -> Option<(usize, usize)> {
+    /// Takes the last free chunks that have such a bit, below `end`: the first one and how many.
+    fn take_dirty(
+        &self,
+        bits: fn(&Arena) -> Bits<'static>,
+        end: usize,
+        most: usize,
+    ) -> Option<(usize, usize)> {
         let _guard = self.lock();
-        let high = self.high();
-        if at >= high {
+        let end = end.min(self.high());
+        if end == 0 {
             // Also if the arena was never used, and has no bits yet.
             return None;
         }
-        let (used, dirty) = (self.used_bits(), self.dirty_bits());
-        let first = dirty.find_without(used, true, at, high);
-        let count = dirty.find_without(used, false, first, high.min(first + most)) - first;
+        let (used, dirty) = (self.used_bits(), bits(self));
+        let end = dirty.after_last_without(used, true, 0, end);
+        let first = dirty.after_last_without(used, false, end.saturating_sub(most), end);
+        let count = end - first;
         if count == 0 {
             return None;
         }
@@ -145,23 +240,20 @@ impl Arena {
     }
 }
 
-/// Purges if too many free chunks have pages and no thread purges. The caller holds no lock.
+/// Purges what is due, if no other thread purges. The caller holds no lock.
+///
+/// Looks at the clock only if many free chunks have pages.
 #[inline]
-pub(crate) fn purge_if_excess() {
-    purge_at_most_if_excess(usize::MAX);
+pub(crate) fn purge_if_due() {
+    if ARENA.is_purge_possible() {
+        ARENA.purge_at_most_if_due(Host::coarse_time().max(1), usize::MAX);
+    }
 }
 
 /// Purges at most 1 MiB, for a call that allocates; the next such call continues.
-pub fn purge_some_if_excess() {
-    purge_at_most_if_excess(ALLOC_PURGE_CHUNKS_MAX);
-}
-
-#[inline]
-fn purge_at_most_if_excess(most: usize) {
-    if ARENA.has_excess()
-        && let Some(_guard) = ARENA.purging.lock.try_lock()
-    {
-        ARENA.purge(most);
+pub fn purge_some_if_due() {
+    if ARENA.dirty.load(Relaxed) > 0 {
+        ARENA.purge_at_most_if_due(Host::coarse_time().max(1), ALLOC_PURGE_CHUNKS_MAX);
     }
 }
 
@@ -177,4 +269,65 @@ pub fn purge() -> usize {
         ARENA.count_dirty(0, ARENA.high());
     }
     ARENA.purge(usize::MAX) * CHUNK_BYTES
+}
+
+#[cfg(all(test, not(thiscpu_model)))]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn new_arena() -> &'static Arena {
+        Box::leak(Box::new(Arena::new()))
+    }
+
+    /// Lets a free call purge at this time; returns how many chunks are dirty then.
+    fn dirty_at(arena: &Arena, now: u64) -> usize {
+        arena.purge_at_most_if_due(now, usize::MAX);
+        arena.dirty.load(Relaxed)
+    }
+
+    #[test]
+    fn pages_stay_for_half_a_second_after_a_free() {
+        let (arena, start) = (new_arena(), 1_000 * MS);
+        assert_eq!(arena.alloc(640, 1), Some(0));
+        arena.free(320, 320);
+        assert_eq!(dirty_at(arena, start), 320);
+        // These are free again, but not since before the span.
+        assert_eq!(arena.alloc(20, 1), Some(320));
+        arena.free(320, 20);
+        assert_eq!(dirty_at(arena, start + 499 * MS), 320);
+        // 16 MiB at a time.
+        assert_eq!(dirty_at(arena, start + 500 * MS), 320 - PURGE_CHUNKS_MAX);
+        assert_eq!(dirty_at(arena, start + 501 * MS), 20);
+        assert_eq!(dirty_at(arena, start + 1_000 * MS), 20);
+        assert_eq!(dirty_at(arena, start + 1_001 * MS), 0);
+        assert!(!arena.dirty_bits().has(320), "the count is right, and the bits are not");
+    }
+
+    #[test]
+    fn excess_above_peak_is_purged_after_10_ms() {
+        let (arena, start) = (new_arena(), 1_000 * MS);
+        assert_eq!(arena.alloc(100, 1), Some(0));
+        assert_eq!(arena.alloc(1, 1), Some(100));
+        arena.free(0, 100);
+        // Too long for the free run, so that 231 chunks have pages, and 131 were used at the peak.
+        assert_eq!(arena.alloc(130, 1), Some(101));
+        assert_eq!(dirty_at(arena, start), 100);
+        assert_eq!(dirty_at(arena, start + 10 * MS), 100);
+        assert_eq!(dirty_at(arena, start + 10 * MS + 1), 0);
+    }
+
+    #[test]
+    fn excess_is_purged_from_the_top_down_to_the_peak() {
+        let (arena, start) = (new_arena(), 1_000 * MS);
+        assert_eq!(arena.alloc(400, 1), Some(0));
+        assert_eq!(arena.alloc(1, 1), Some(400));
+        arena.free(0, 400);
+        assert_eq!(arena.alloc(500, 1), Some(401));
+        arena.free(801, 100);
+        // 500 are dirty, 401 used, and 501 were.
+        assert_eq!(dirty_at(arena, start), 100);
+        assert_eq!(arena.dirty_bits().find(false, 0, 901), 100, "low chunks were purged");
+    }
 }

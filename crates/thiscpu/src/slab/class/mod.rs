@@ -343,7 +343,7 @@ impl<A: Access> Handle<'_, A> {
     pub unsafe fn free_to_slab(self, object: NonNull<u8>) {
         if let Some(backend) = self.class.backend_if_used() {
             backend.free_object(backend.info.key.encode(object.as_ptr().expose_provenance()));
-            purge::purge_if_excess();
+            purge::purge_if_due();
         }
     }
 

@@ -118,7 +118,7 @@ impl<A: Access> Handle<'_, A> {
         let _errno = errno::save();
         self.free_slow_unchecked(object.as_ptr().expose_provenance());
         // This thread holds no lock here.
-        purge::purge_if_excess();
+        purge::purge_if_due();
     }
 
     fn free_slow_unchecked(self, object: usize) {
