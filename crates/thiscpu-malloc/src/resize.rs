@@ -15,7 +15,8 @@ use crate::{guard, stats};
 /// Returns `None` if memory is exhausted; `block` is unchanged then.
 ///
 /// The block stays in place if it fits and at least half of it is still needed. A run of chunks
-/// that keeps more than 32 KiB moves only if it grows and the memory behind it is in use.
+/// that keeps more than 32 KiB moves only if it grows and the memory behind it is in use. From
+/// 1 MiB on, its pages then move with it, if the system can do that; otherwise it is copied.
 ///
 /// # Safety
 ///
@@ -40,8 +41,11 @@ pub(crate) unsafe fn resize_aligned(
     // SAFETY: the caller guarantees that the block is allocated.
     let before = unsafe { usable_size(block) };
     let is_run = before > MEDIUM_SIZE_MAX && large::size(block.as_ptr().addr()).is_some();
-    if is_run && size > MEDIUM_SIZE_MAX && resize_run(block, before, size) {
-        return Some(block);
+    if is_run
+        && size > MEDIUM_SIZE_MAX
+        && let Some(resized) = resize_run(block, before, size, align)
+    {
+        return Some(resized);
     }
     if !is_run && size <= before && size >= before / 2 {
         if size < before && guard::owns(block.as_ptr().addr()) {
@@ -81,15 +85,13 @@ fn allocate_resized(before: usize, size: usize, align: usize, is_run: bool) -> O
     new.or_else(|| allocate_aligned(size, align))
 }
 
-/// Resizes a run of chunks in place; returns whether that was possible.
-fn resize_run(block: NonNull<u8>, before: usize, size: usize) -> bool {
+/// Resizes a run of chunks without copying, where that is possible; returns where it is then.
+fn resize_run(block: NonNull<u8>, before: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
     let _errno = save_errno();
-    let address = block.as_ptr().addr();
-    let is_done = size <= isize::MAX as usize && large::resize(address, size);
-    if is_done {
-        stats::record_large(large::size(address).unwrap_or(0) as i64 - before as i64, 0);
-    }
-    is_done
+    let size = (size <= isize::MAX as usize).then_some(size)?;
+    let address = large::resize(block.as_ptr().addr(), size, align)?;
+    stats::record_large(large::size(address).unwrap_or(0) as i64 - before as i64, 0);
+    NonNull::new(ptr::with_exposed_provenance_mut(address))
 }
 
 /// Returns the number of usable bytes of a block: at least as many as were requested.

@@ -1,9 +1,12 @@
 //! Large blocks: they do not overlap, and calls do not change `errno`.
 
+use std::alloc::{GlobalAlloc, Layout};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use thiscpu_malloc::{allocate, allocate_aligned, allocate_zeroed, free, resize, usable_size};
+use thiscpu_malloc::{
+    ThisCpuAlloc, allocate, allocate_aligned, allocate_zeroed, free, resize, usable_size,
+};
 use thiscpu_test_support::random::Random;
 use thiscpu_test_support::{child, errno, memory};
 
@@ -97,6 +100,61 @@ fn large_blocks_never_overlap() {
             threads.spawn(move || churn(seed, 1_500));
         }
     });
+}
+
+#[test]
+fn growing_blocks_keep_their_content_and_alignment() {
+    const STEP: usize = 3 * 64 * KIB;
+    // The last word before a size that the block had.
+    let word = |block: NonNull<u8>, size: usize| {
+        // SAFETY: the block, which this test owns, has at least this size.
+        unsafe { &mut *block.as_ptr().byte_add(size - 8).cast::<u64>() }
+    };
+    std::thread::scope(|threads| {
+        for align in [16, 1 << 16, 1 << 21, 1 << 23] {
+            threads.spawn(move || {
+                let layout = |size| Layout::from_size_align(size, align).expect("a layout");
+                // SAFETY: the size is not 0.
+                let mut at = unsafe { ThisCpuAlloc.alloc(layout(STEP)) };
+                let mut others = Vec::new();
+                for size in (1..300).map(|number| number * STEP) {
+                    let block = NonNull::new(at).expect("there is memory");
+                    assert!(at.addr().is_multiple_of(align));
+                    *word(block, size) = size as u64;
+                    // Something is behind it from time to time.
+                    others.extend(
+                        size.is_multiple_of(7 * STEP).then(|| allocate(STEP).expect("memory")),
+                    );
+                    // SAFETY: the block has this layout, and only its replacement is used.
+                    at = unsafe { ThisCpuAlloc.realloc(at, layout(size), size + STEP) };
+                }
+                let block = NonNull::new(at).expect("there is memory");
+                for size in (1..300).map(|number| number * STEP) {
+                    assert_eq!(*word(block, size), size as u64);
+                }
+                for block in others.into_iter().chain([block]) {
+                    // SAFETY: the block is allocated, and not used any more.
+                    unsafe { free(block) };
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn double_free_of_moved_block_aborts() {
+    let blocks = [allocate(5 << 20), allocate(5 << 20)].map(|block| block.expect("memory"));
+    // SAFETY: the block is allocated, and only its replacement is used.
+    let moved = unsafe { resize(blocks[0], 11 << 20) }.expect("memory");
+    assert_ne!(moved, blocks[0], "the block was not moved, so this test shows nothing");
+    let status = child::status_of(|| {
+        // SAFETY: no block is at this address, so the call aborts the child.
+        unsafe { free(blocks[0]) };
+        0
+    });
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT, "{status:#x}");
+    // SAFETY: both are allocated, and not used any more.
+    [moved, blocks[1]].into_iter().for_each(|block| unsafe { free(block) });
 }
 
 #[test]

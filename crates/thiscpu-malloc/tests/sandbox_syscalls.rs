@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use thiscpu_malloc::{allocate, free, trim};
+use thiscpu_malloc::{allocate, free, resize, trim};
 use thiscpu_test_support::{child, seccomp};
 
 /// The system calls without which there are no blocks.
@@ -15,7 +15,8 @@ const MEMORY: [(&str, libc::c_long); 5] = [
 ];
 
 /// The system calls that may be denied.
-const OPTIONAL: [(&str, libc::c_long); 11] = [
+const OPTIONAL: [(&str, libc::c_long); 12] = [
+    ("mremap", libc::SYS_mremap),
     ("membarrier", libc::SYS_membarrier),
     ("rseq", libc::SYS_rseq),
     ("openat", libc::SYS_openat),
@@ -49,8 +50,11 @@ fn use_all() -> bool {
         // SAFETY: the block is allocated, and not used any more.
         unsafe { free(block) };
     }
+    let large = [2 << 20, 2 << 20].map(allocate);
+    // SAFETY: the block is allocated, and only its replacement is used.
+    let grown = large[0].and_then(|block| unsafe { resize(block, 5 << 20) });
     trim(0);
-    are_all && allocate(100).is_some()
+    grown.is_some() && are_all && allocate(100).is_some()
 }
 
 /// Returns the wait status of a child that first uses malloc in such a sandbox.

@@ -372,6 +372,18 @@ impl machine::Machine for Model {
         Ok(())
     }
 
+    fn reserve_at(_: usize, _: usize) -> Result<(), i32> {
+        Ok(())
+    }
+
+    unsafe fn grow(_: usize, _: usize, _: usize) -> Result<(), i32> {
+        Err(libc::ENOSYS)
+    }
+
+    unsafe fn remap(_: usize, _: usize, _: usize, _: usize) -> Result<(), i32> {
+        Err(libc::ENOSYS)
+    }
+
     fn is_mapped(_: usize, _: usize) -> bool {
         true
     }

@@ -57,6 +57,14 @@ impl Bits<'_> {
         })
     }
 
+    /// Finds the first bit of `self | others` that is `value` in `at..end`, or returns `end`.
+    pub(crate) fn find_either(self, others: Bits<'_>, value: bool, at: usize, end: usize) -> usize {
+        find_by(at, end, |word| {
+            let word = self.0[word].load(Relaxed) | others.0[word].load(Relaxed);
+            if value { word } else { !word }
+        })
+    }
+
     /// Returns the bit after the last one set in `from..end`, or `from` if none is set.
     pub(crate) fn after_last(self, from: usize, end: usize) -> usize {
         after_last_by(from, end, |word| self.0[word].load(Relaxed))
@@ -192,6 +200,8 @@ mod tests {
         assert_eq!(bits.find_without(others, false, 70, 192), 90);
         assert_eq!(bits.find_without(others, true, 90, 192), 95);
         assert_eq!(bits.find_without(others, false, 95, 192), 110);
+        assert_eq!(bits.find_either(others, true, 120, 192), 192);
+        assert_eq!(bits.find_either(others, false, 0, 192), 110);
         assert_eq!(bits.after_last_without(others, true, 0, 192), 110);
         assert_eq!(bits.after_last_without(others, false, 0, 110), 95);
         assert_eq!(bits.after_last_without(others, true, 0, 95), 90);

@@ -187,6 +187,25 @@ impl Machine for Linux {
         Ok(())
     }
 
+    fn reserve_at(address: usize, bytes: usize) -> Result<(), i32> {
+        map_with(address, bytes, libc::PROT_NONE)
+    }
+
+    unsafe fn grow(address: usize, before: usize, bytes: usize) -> Result<(), i32> {
+        // SAFETY: without a flag, the mapping stays where it is. The caller owns it, and the
+        // kernel refuses to replace another one behind it.
+        let start = unsafe { libc::mremap(address as *mut _, before, bytes, 0) };
+        if start == libc::MAP_FAILED { Err(errno::last()) } else { Ok(()) }
+    }
+
+    unsafe fn remap(from: usize, before: usize, to: usize, bytes: usize) -> Result<(), i32> {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: the caller owns both ranges and accesses neither.
+        let start =
+            unsafe { libc::mremap(from as *mut _, before, bytes, flags, to as *mut libc::c_void) };
+        if start == libc::MAP_FAILED { Err(errno::last()) } else { Ok(()) }
+    }
+
     fn is_mapped(address: usize, bytes: usize) -> bool {
         // SAFETY: msync changes no memory. It may write mapped files back, which the kernel does at
         // any time.

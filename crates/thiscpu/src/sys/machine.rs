@@ -99,6 +99,32 @@ pub(crate) trait Machine {
     /// memory they are not filled with pages, because the mapping starts without access.
     fn map_zeros_at(address: usize, bytes: usize) -> Result<(), i32>;
 
+    /// Reserves address space at `address`, a multiple of a page, of which nothing is accessible.
+    ///
+    /// Fails with `EEXIST` if something is mapped there.
+    fn reserve_at(address: usize, bytes: usize) -> Result<(), i32>;
+
+    /// Makes a mapping from `map_at` longer. Fails if something is mapped behind it.
+    ///
+    /// The new part has the access and the advice of the rest.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the range from `address` to `address + before`, and the address space behind
+    /// it up to `address + bytes`.
+    unsafe fn grow(address: usize, before: usize, bytes: usize) -> Result<(), i32>;
+
+    /// Moves the pages of a mapping from `map_at` to a range that `reserve_at` has reserved.
+    ///
+    /// `bytes`, the size of that range, is more than `before`. Fails if the range to be moved is
+    /// not in one mapping; then it is unchanged, and the target may be reserved or not.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns both ranges, and no code accesses them during the call. After it, nothing is
+    /// mapped at `from`.
+    unsafe fn remap(from: usize, before: usize, to: usize, bytes: usize) -> Result<(), i32>;
+
     /// Returns whether every page of a range is mapped.
     fn is_mapped(address: usize, bytes: usize) -> bool;
 

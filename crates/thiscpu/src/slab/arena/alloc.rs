@@ -47,12 +47,17 @@ impl Arena {
         find: impl Fn() -> Option<usize>,
     ) -> Result<Option<usize>, PurgeInFlight> {
         let _guard = self.lock();
-        match self.init().and_then(|()| find()) {
-            None if self.purging.is_in_flight() => Err(PurgeInFlight),
-            None => Ok(None),
-            Some(first) => {
-                self.mark_used(first, count);
-                Ok(Some(first))
+        loop {
+            let found = self.init().and_then(|()| find());
+            match found.map(|first| (first, self.map_holes(first, count))) {
+                Some((first, Ok(()))) => {
+                    self.mark_used(first, count);
+                    return Ok(Some(first));
+                }
+                // Those holes are lost. There may be others.
+                Some((_, Err(libc::EEXIST))) => {}
+                _ if self.purging.is_in_flight() => return Err(PurgeInFlight),
+                _ => return Ok(None),
             }
         }
     }
@@ -70,18 +75,23 @@ impl Arena {
             // Release: pairs with the Acquire in `slab`, so that a chunk below `high` is committed.
             self.high.store(wanted, Release);
         }
+        self.map_holes(end, count).ok()?;
         self.mark_used(end, count);
         Some(())
     }
 
-    /// Marks free, committed chunks as used; the caller holds the lock.
-    fn mark_used(&self, first: usize, count: usize) {
+    /// Marks free, mapped chunks as used; the caller holds the lock.
+    pub(super) fn mark_used(&self, first: usize, count: usize) {
         self.raise_after(first + count);
         // First: a child forked after this loses the chunks, and before it they are free.
         self.used_bits().put(first, count, true);
         let dirty = self.dirty_bits().count(first, count);
         self.dirty.store(self.dirty.load(Relaxed).saturating_sub(dirty), Relaxed);
-        let used = self.used.load(Relaxed) + count;
+        self.set_used(self.used.load(Relaxed) + count);
+    }
+
+    /// Stores the number of used chunks, which has grown; the caller holds the lock.
+    pub(super) fn set_used(&self, used: usize) {
         self.used.store(used, Relaxed);
         self.used_peak.store(self.used_peak.load(Relaxed).max(used), Relaxed);
         self.purging.raise_peak(used);

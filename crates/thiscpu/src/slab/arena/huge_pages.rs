@@ -134,6 +134,7 @@ impl Arena {
         let is_fresh = free(begin, own.start)
             && free(own.end, end)
             && dirty.find(true, begin, near) == near
+            && self.unmapped_bits().find(true, begin, near) == near
             && self.unused_advised() <= self.used.load(Relaxed) / 16 + HUGE_PAGE_CHUNKS;
         if !is_fresh || self.commit_to(end).is_err() {
             return false;

@@ -10,6 +10,7 @@ use super::heap_error::HeapError;
 use super::huge_pages::HUGE_PAGE_BYTES;
 use super::in_use;
 use super::purge;
+use super::relocate::{MOVE_ALIGN_BYTES, MOVED_CHUNKS_MIN};
 use super::slab::{Shape, Slab};
 use super::{ARENA, CHUNK_BYTES, LARGE, NO_TAG, Tag, chunk_of, is_large_class, tag_of};
 use crate::sys::Host;
@@ -157,27 +158,45 @@ pub fn free(address: usize) -> bool {
     freed.is_some()
 }
 
-/// Resizes a large block in place; returns whether it could. New memory is not cleared.
-pub fn resize(address: usize, bytes: usize) -> bool {
+/// Resizes a large block; returns its address, or `None` if it is unchanged.
+///
+/// It may move, with its pages, if it grows to more than a mebibyte; its address stays a multiple
+/// of `align`. New memory is not cleared.
+pub fn resize(address: usize, bytes: usize, align: usize) -> Option<usize> {
     let _errno = errno::save();
-    let Some((slab, wanted)) = find(address).zip(chunks_of(bytes)) else { return false };
-    let chunks = slab.chunks.load(Relaxed) as usize;
-    let end = slab.first_chunk() + chunks;
-    if wanted > chunks && ARENA.extend(end, wanted - chunks).is_none() {
-        return false;
+    let (slab, wanted) = find(address).zip(chunks_of(bytes))?;
+    let (first, chunks) = (slab.first_chunk(), slab.chunks.load(Relaxed) as usize);
+    if wanted > chunks {
+        return grow(first, chunks, wanted, align).map(|first| ARENA.address(first));
     }
     // Stored before chunks are freed, so that no metadata leads to those.
-    init(slab.first_chunk(), wanted);
-    if wanted > chunks {
-        advise(slab.first_chunk(), chunks, wanted);
-    }
+    init(first, wanted);
     if wanted < chunks {
-        unadvise(slab.first_chunk(), chunks, wanted);
+        unadvise(first, chunks, wanted);
         count_freed(chunks, wanted);
-        ARENA.free(slab.first_chunk() + wanted, chunks - wanted);
+        ARENA.free(first + wanted, chunks - wanted);
         purge::purge_if_due();
     }
-    true
+    Some(address)
+}
+
+/// Grows a block from `chunks`; returns its first chunk then.
+fn grow(first: usize, chunks: usize, wanted: usize, align: usize) -> Option<usize> {
+    if ARENA.grow(first, chunks, wanted).is_some() {
+        init(first, wanted);
+        advise(first, chunks, wanted);
+        return Some(first);
+    }
+    if chunks < MOVED_CHUNKS_MIN || align > MOVE_ALIGN_BYTES {
+        return None;
+    }
+    let publish = |to| {
+        init(to, wanted);
+        ARENA.set_tag(first, NO_TAG);
+    };
+    let to = ARENA.move_grown(first, chunks, wanted, publish)?;
+    advise(to, chunks, wanted);
+    Some(to)
 }
 
 /// Returns the alignment, in chunks, that a block of `chunks` prefers.

@@ -16,7 +16,7 @@ const TAGS_ROOM_BYTES: usize = 4 << 30;
 pub(super) const PAGE_MAX: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
 
 /// Number of bitmaps with a bit for each chunk.
-const BITMAPS: usize = 3;
+const BITMAPS: usize = 4;
 /// Number of parts of the metadata that are mapped for all chunks at once.
 pub(super) const METADATA_PARTS: usize = 2 + BITMAPS;
 
@@ -25,6 +25,7 @@ pub(super) struct Layout {
     pub(super) used: usize,
     pub(super) dirty: usize,
     pub(super) aged: usize,
+    pub(super) unmapped: usize,
     pub(super) tags: usize,
     pub(super) slabs: usize,
     pub(super) object_bits: usize,
@@ -41,6 +42,7 @@ pub(super) const fn layout(chunks: usize) -> Layout {
         used,
         dirty: used + bits,
         aged: used + 2 * bits,
+        unmapped: used + 3 * bits,
         tags,
         slabs,
         object_bits,
@@ -63,6 +65,7 @@ impl Layout {
             (self.used + bits.0, self.used + bits.1),
             (self.dirty + bits.0, self.dirty + bits.1),
             (self.aged + bits.0, self.aged + bits.1),
+            (self.unmapped + bits.0, self.unmapped + bits.1),
             (self.tags + tags.0, self.tags + tags.1),
         ]
     }

@@ -3,7 +3,7 @@
 //! No address space is reserved, so a limit on address space can be used almost entirely.
 //!
 //! ```text
-//! | max runs | used | dirty | aged | slabs | object bits | tags | chunk 0 | chunk 1 | ...
+//! | max runs | used | dirty | aged | unmapped | slabs | object bits | tags | chunk 0 | chunk 1 | ...
 //! ```
 //!
 //! The region is picked at random, where hardly any program has mappings. Each part has a fixed
@@ -144,11 +144,11 @@ impl Arena {
             .max(committed + committed / 16)
             .next_multiple_of(COMMIT_CHUNKS)
             .min(self.len.load(Relaxed));
-        self.commit_exactly(wanted).or_else(|_| self.commit_exactly(end))
+        self.commit_exactly(wanted, true).or_else(|_| self.commit_exactly(end, true))
     }
 
     /// Maps metadata for all chunks, if that of `end` chunks is not mapped.
-    fn map_metadata(&self, end: usize) -> Result<(), i32> {
+    pub(super) fn map_metadata(&self, end: usize) -> Result<(), i32> {
         let (len, limit) = (self.len.load(Relaxed), self.limit.load(Relaxed));
         if end > limit {
             return Err(libc::ENOMEM);
@@ -181,7 +181,8 @@ impl Arena {
         Ok(())
     }
 
-    fn commit_exactly(&self, end: usize) -> Result<(), i32> {
+    /// Commits chunks up to `end`, or else leaves them as holes.
+    pub(super) fn commit_exactly(&self, end: usize, are_mapped: bool) -> Result<(), i32> {
         let layout = layout(self.limit.load(Relaxed));
         let before = self.commit_state();
         let [chunks, slabs, object_bits] = self.commit_starts(before);
@@ -189,10 +190,17 @@ impl Arena {
         let part = |from: usize, to: usize| (from, to_page(to).max(from));
         let slabs = part(slabs, layout.slabs + end * size_of::<Slab>());
         let object_bits = part(object_bits, layout.object_bits + end * OBJECT_BITS_BYTES);
-        map_all(
-            self.start.load(Relaxed),
-            &[slabs, object_bits, (chunks, layout.chunks + end * CHUNK_BYTES)],
-        )?;
+        let chunks_end = if are_mapped { layout.chunks + end * CHUNK_BYTES } else { chunks };
+        map_all(self.start.load(Relaxed), &[slabs, object_bits, (chunks, chunks_end)])?;
+        // Before the end is stored, so that a child forked in between takes no hole for mapped. The
+        // marks of a parent that was forked there are replaced.
+        let (first, count) = (before[0], end - before[0]);
+        if are_mapped {
+            self.unmapped_bits().put(first, count, false);
+        } else {
+            self.add_holes(count as isize);
+            self.unmapped_bits().put(first, count, true);
+        }
         self.set_commit_state([end, slabs.1, object_bits.1]);
         Ok(())
     }
@@ -225,7 +233,7 @@ impl Arena {
     fn commit_until_foreign(&self, end: usize) -> Result<(), i32> {
         let mut step = (end - self.committed.load(Relaxed)).next_power_of_two();
         while step > 0 {
-            match self.commit_exactly(end.min(self.committed.load(Relaxed) + step)) {
+            match self.commit_exactly(end.min(self.committed.load(Relaxed) + step), true) {
                 // Tried again with fewer chunks.
                 Ok(()) | Err(libc::EEXIST) => step /= 2,
                 error => return error,

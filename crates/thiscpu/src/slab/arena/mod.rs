@@ -3,19 +3,21 @@
 //! Chunks are adjacent, and so are their tags, so a subtraction and a shift lead from an address to
 //! the tag of its chunk. The range is committed from its beginning, a step at a time, by
 //! [`self::map`]. Freed chunks stay mapped, so that a late reader never faults; [`self::purge`]
-//! returns their pages to the system.
+//! returns their pages to the system. The exceptions are [`self::holes`].
 //!
 //! Under the lock, every store leaves a usable state. Chunks are allocated by setting their bits,
 //! and the counts are estimates that a forked child recounts.
 
 mod alloc;
 pub(crate) mod heap_error;
+mod holes;
 mod huge_pages;
 pub(super) mod in_use;
 pub mod large;
 mod layout;
 mod map;
 pub(crate) mod purge;
+mod relocate;
 mod runs;
 pub(super) mod slab;
 
@@ -76,7 +78,7 @@ pub(crate) struct Arena {
     start: AtomicUsize,
     limit: AtomicUsize,
     lock: Lock,
-    /// Number of chunks that are committed, or skipped as foreign.
+    /// Number of chunks that are committed, or holes, or skipped as foreign.
     committed: AtomicUsize,
     /// Whether tags can be read for all chunks that there can be.
     has_all_tags: AtomicBool,
@@ -91,6 +93,8 @@ pub(crate) struct Arena {
     used_peak: AtomicUsize,
     /// Number of chunks skipped because of foreign mappings; they count as used forever.
     foreign: AtomicUsize,
+    /// Number of free chunks that are not mapped; not too low, under the lock.
+    holes: AtomicUsize,
     /// Number of free chunks that may have pages.
     dirty: AtomicUsize,
     purging: Purging,
@@ -207,6 +211,7 @@ impl Arena {
             used: AtomicUsize::new(0),
             used_peak: AtomicUsize::new(0),
             foreign: AtomicUsize::new(0),
+            holes: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
             purging: Purging::new(),
             thp: SlabThp::new(),
@@ -352,5 +357,6 @@ impl Arena {
         let foreign = self.foreign.load(Relaxed);
         self.used.store(used.count(0, high).saturating_sub(foreign), Relaxed);
         self.dirty.store(dirty.count_without(used, high), Relaxed);
+        self.holes.store(self.unmapped_bits().count_without(used, high), Relaxed);
     }
 }

@@ -13,11 +13,34 @@
 
 use super::{Arena, SUMMARY_CHUNKS};
 use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::sys::bits::Bits;
 
 /// Number of chunks of an extent, 1 MiB, which begins at a multiple of as many.
 const EXTENT_CHUNKS: usize = 16;
 /// The `max_run` of a group in which a free run begins that ends in a later group.
 const CONTINUES: u32 = u32::MAX;
+
+/// The chunks that a search finds.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// Free ones.
+    Free(Bits<'static>),
+    /// Free ones that are mapped: `[used, unmapped]`.
+    Mapped([Bits<'static>; 2]),
+    /// Holes: `[used, unmapped]`.
+    Holes([Bits<'static>; 2]),
+}
+
+impl Wanted {
+    /// Returns the first chunk in `at..end` that is wanted, or that is not, or `end`.
+    fn find(self, is_wanted: bool, at: usize, end: usize) -> usize {
+        match self {
+            Wanted::Free(used) => used.find(!is_wanted, at, end),
+            Wanted::Mapped([used, unmapped]) => used.find_either(unmapped, !is_wanted, at, end),
+            Wanted::Holes([used, unmapped]) => unmapped.find_without(used, is_wanted, at, end),
+        }
+    }
+}
 
 /// Returns the end of the group that a chunk is in.
 fn summary_end(chunk: usize) -> usize {
@@ -70,44 +93,73 @@ impl Arena {
     }
 
     /// Finds the first `count` free chunks below `high`, at a multiple of `align`.
+    ///
+    /// Prefers chunks that are all mapped, because others take address space.
     pub(super) fn find(&self, count: usize, align: usize) -> Option<usize> {
+        let (used, unmapped) = (self.used_bits(), self.unmapped_bits());
+        let mapped = || {
+            let is_possible = self.holes.load(Relaxed) > 0 && self.mapped_free() >= count;
+            is_possible.then(|| self.find_among(Wanted::Mapped([used, unmapped]), count, align))?
+        };
+        mapped().or_else(|| self.find_among(Wanted::Free(used), count, align))
+    }
+
+    /// Finds the first `count` holes.
+    pub(super) fn find_holes(&self, count: usize) -> Option<usize> {
+        let is_possible = self.holes.load(Relaxed) >= count;
+        let among = || Wanted::Holes([self.used_bits(), self.unmapped_bits()]);
+        is_possible.then(|| self.find_among(among(), count, 1))?
+    }
+
+    fn find_among(&self, wanted: Wanted, count: usize, align: usize) -> Option<usize> {
         let high = self.high();
         for summary in 0..high.div_ceil(SUMMARY_CHUNKS) {
             let max_run = self.max_run(summary);
-            if max_run.load(Relaxed) as usize >= count {
-                match self.find_in_summary(summary, high, count, align)? {
+            // A part of a run may begin in a later group than the run.
+            let is_all = matches!(wanted, Wanted::Free(_));
+            let has_part = || !is_all && self.is_free_across(summary * SUMMARY_CHUNKS);
+            if max_run.load(Relaxed) as usize >= count || has_part() {
+                match self.find_in_summary(wanted, summary, high, count, align)? {
                     Ok(first) => return Some(first),
-                    Err(longest) => max_run.store(longest, Relaxed),
+                    // Runs of some of the free chunks bound no others.
+                    Err(longest) if is_all => max_run.store(longest, Relaxed),
+                    Err(_) => {}
                 }
             }
         }
         None
     }
 
+    /// Returns whether a free run goes on from before a chunk.
+    fn is_free_across(&self, chunk: usize) -> bool {
+        let used = self.used_bits();
+        chunk > 0 && !used.has(chunk - 1) && !used.has(chunk)
+    }
+
     /// Finds them in a run that begins in a group, or else returns the longest such run.
     fn find_in_summary(
         &self,
+        wanted: Wanted,
         summary: usize,
         high: usize,
         count: usize,
         align: usize,
     ) -> Option<Result<usize, u32>> {
-        let used = self.used_bits();
         let end = high.min((summary + 1) * SUMMARY_CHUNKS);
         let (mut at, mut longest) = (summary * SUMMARY_CHUNKS, 0);
-        if at > 0 && !used.has(at - 1) {
+        if at > 0 && wanted.find(true, at - 1, at) < at {
             // This run begins in an earlier group.
-            at = used.find(true, at, end);
+            at = wanted.find(false, at, end);
         }
         loop {
-            at = used.find(false, at, end);
+            at = wanted.find(true, at, end);
             if at == end {
                 return Some(Err(longest));
             }
             let first = self.align_up(at, align)?;
-            let wanted = first.checked_add(count)?;
-            let stop = used.find(true, at, wanted.min(high));
-            if stop == wanted {
+            let after = first.checked_add(count)?;
+            let stop = wanted.find(false, at, after.min(high));
+            if stop == after {
                 return Some(Ok(first));
             }
             longest = longest.max(run_in_summary(at, stop));
@@ -152,12 +204,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::slab::arena::holes::tests::make_holes;
     use crate::slab::arena::{CHUNK_BYTES, NO_TAG};
 
     /// The chunks of an arena, in the plainest way.
     struct Naive {
         arena: &'static Arena,
         used: Vec<bool>,
+        unmapped: Vec<bool>,
     }
 
     impl Naive {
@@ -168,14 +222,30 @@ mod tests {
         fn put(&mut self, first: usize, count: usize, value: bool) {
             self.used.resize(self.used.len().max(first + count), false);
             self.used[first..first + count].fill(value);
+            self.unmapped.resize(self.used.len(), false);
+            self.unmapped[first..first + count].fill(false);
+        }
+
+        fn put_holes(&mut self, first: usize, count: usize) {
+            self.put(first, count, false);
+            self.unmapped[first..first + count].fill(true);
         }
 
         /// Returns the first fit, or else the first chunk behind all used ones.
+        ///
+        /// Prefers a fit among mapped chunks.
         fn find(&self, count: usize, align: usize) -> usize {
             let align_up = |chunk| self.arena.align_up(chunk, align).expect("far from the end");
+            let is_mapped = |chunk: usize| !self.used[chunk] && !self.unmapped[chunk];
+            let starts = (1..self.used.len()).filter(|&chunk| !is_mapped(chunk - 1));
+            let mut mapped = [0].into_iter().chain(starts).map(align_up).filter(|&first| {
+                first + count <= self.used.len() && (first..first + count).all(is_mapped)
+            });
             let starts = (0..self.used.len()).filter(|&chunk| chunk == 0 || self.used[chunk - 1]);
             let mut fitting = starts.map(align_up).filter(|&first| self.is_free(first, count));
-            fitting.next().unwrap_or_else(|| {
+            let has_holes = self.unmapped.contains(&true);
+            let mapped = if has_holes { mapped.next() } else { None };
+            mapped.or_else(|| fitting.next()).unwrap_or_else(|| {
                 let last = self.used.iter().rposition(|&is_used| is_used);
                 align_up(last.map_or(0, |last| last + 1))
             })
@@ -184,18 +254,26 @@ mod tests {
 
     #[test]
     fn alloc_is_first_fit() {
-        check_first_fit(1, if thiscpu_test_support::is_quick() { 100 } else { 1_000 });
+        let phase_rounds = if thiscpu_test_support::is_quick() { 100 } else { 1_000 };
+        check_first_fit(1, phase_rounds, false);
+    }
+
+    #[test]
+    fn alloc_is_first_fit_among_mapped_chunks() {
+        check_first_fit(1, 100, true);
     }
 
     #[test]
     fn alloc_is_first_fit_at_group_borders() {
-        check_first_fit(SUMMARY_CHUNKS / 4, 50);
+        check_first_fit(SUMMARY_CHUNKS / 4, 50, false);
     }
 
     /// Compares the arena with the naive one in random steps, with multiples of `step` chunks.
-    fn check_first_fit(step: usize, phase_rounds: usize) {
+    ///
+    /// `with_holes` says whether freed chunks are unmapped.
+    fn check_first_fit(step: usize, phase_rounds: usize, with_holes: bool) {
         let arena: &'static Arena = Box::leak(Box::new(Arena::new()));
-        let mut naive = Naive { arena, used: Vec::new() };
+        let mut naive = Naive { arena, used: Vec::new(), unmapped: Vec::new() };
         let mut taken: Vec<(usize, usize)> = Vec::new();
         let mut seed = 1_u64;
         let mut random = |below: usize| {
@@ -241,6 +319,10 @@ mod tests {
                     arena.free(first + kept, count - kept);
                     naive.put(first + kept, count - kept, false);
                     taken.push((first, kept));
+                }
+                2..5 if with_holes => {
+                    make_holes(arena, first, count);
+                    naive.put_holes(first, count);
                 }
                 _ => {
                     arena.free(first, count);
