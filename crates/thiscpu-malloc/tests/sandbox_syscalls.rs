@@ -15,8 +15,9 @@ const MEMORY: [(&str, libc::c_long); 5] = [
 ];
 
 /// The system calls that may be denied.
-const OPTIONAL: [(&str, libc::c_long); 12] = [
+const OPTIONAL: [(&str, libc::c_long); 13] = [
     ("mremap", libc::SYS_mremap),
+    ("prlimit64", libc::SYS_prlimit64),
     ("membarrier", libc::SYS_membarrier),
     ("rseq", libc::SYS_rseq),
     ("openat", libc::SYS_openat),

@@ -313,6 +313,10 @@ impl machine::Machine for Model {
         now().clock.get()
     }
 
+    fn has_memory_limit() -> bool {
+        false
+    }
+
     fn register(_: Tier) -> bool {
         now().current_cpu().1
     }

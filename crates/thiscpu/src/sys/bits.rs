@@ -86,6 +86,21 @@ impl Bits<'_> {
         })
     }
 
+    /// Returns the bit after the last one in `from..end` that is set in none of `others`.
+    ///
+    /// If `value` is false, that is set in some of them. The result is `from` if there is none.
+    pub(crate) fn after_last_of_none(
+        others: [Bits<'_>; 3],
+        value: bool,
+        from: usize,
+        end: usize,
+    ) -> usize {
+        after_last_by(from, end, |word| {
+            let [first, second, third] = others.map(|bits| bits.0[word].load(Relaxed));
+            if value { !(first | second | third) } else { first | second | third }
+        })
+    }
+
     /// Copies the words of `from` that have bits below `end`.
     pub(crate) fn copy(self, from: Bits<'_>, end: usize) {
         for (to, from) in self.0.iter().zip(from.0).take(end.div_ceil(64)) {
@@ -208,6 +223,15 @@ mod tests {
         assert_eq!(bits.after_last_without(others, false, 72, 90), 72);
         assert_eq!(bits.count_without(others, 100), 25);
         assert_eq!(bits.count(65, 20), 20);
+    }
+
+    #[test]
+    fn after_last_of_none_regards_all_three() {
+        let others = [zeros(2), zeros(2), zeros(2)];
+        others.iter().enumerate().for_each(|(at, bits)| _ = bits.put(30 * at, 30, true));
+        assert_eq!(Bits::after_last_of_none(others, true, 0, 128), 128);
+        assert_eq!(Bits::after_last_of_none(others, false, 0, 128), 90);
+        assert_eq!(Bits::after_last_of_none(others, true, 5, 90), 5);
     }
 
     #[test]

@@ -69,6 +69,15 @@ impl Machine for Linux {
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
+    fn has_memory_limit() -> bool {
+        [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|resource| {
+            let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: 0 };
+            // SAFETY: the call is given a valid structure. If it fails, that is unchanged.
+            unsafe { libc::getrlimit(resource, &raw mut limit) };
+            limit.rlim_cur != libc::RLIM_INFINITY
+        })
+    }
+
     fn register(tier: Tier) -> bool {
         tier == Tier::Atomic || rseq::is_registered() || rseq::register_if_ours()
     }

@@ -50,6 +50,9 @@ pub(crate) trait Machine {
     /// Returns the time since some start, in nanoseconds, precise to a few milliseconds.
     fn coarse_time() -> u64;
 
+    /// Returns whether the process's address space or its data is limited.
+    fn has_memory_limit() -> bool;
+
     /// Registers the calling thread for sections, if this library registers threads.
     ///
     /// Returns whether the thread can run sections now, or needs none. Never waits;

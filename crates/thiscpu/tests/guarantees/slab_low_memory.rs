@@ -18,6 +18,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::first_use_fits_in_8_mib_of_address_space, TIERS),
     scenario!(slab::first_use_fits_in_8_mib_of_data, TIERS),
     scenario!(slab::small_address_space_is_fully_usable, TIERS).slow(),
+    scenario!(slab::freed_objects_stay_readable_in_limited_address_space, TIERS),
+    scenario!(slab::freed_objects_stay_readable_in_limited_data, TIERS),
     scenario!(slab::arena_skips_foreign_mappings, TIERS),
     scenario!(slab::large_blocks_skip_foreign_mappings, TIERS),
     scenario!(slab::failed_large_alloc_keeps_no_address_space, TIERS),
@@ -138,6 +140,39 @@ fn small_address_space_is_fully_usable() {
     }
     drop(limit);
     use_cache(&cache);
+    close(cache);
+}
+
+// A late read of a freed object does not fault, although large blocks are unmapped.
+fn freed_objects_stay_readable_in_limited_address_space() {
+    freed_objects_stay_readable(resources::limit_address_space_to);
+}
+
+fn freed_objects_stay_readable_in_limited_data() {
+    freed_objects_stay_readable(resources::limit_data);
+}
+
+fn freed_objects_stay_readable<L>(limit: fn(u64) -> L) {
+    let cache = cache_of(5_000);
+    let mut objects = Vec::with_capacity(50_000);
+    objects.extend(Object::alloc(&cache, 0));
+    let (mut blocks, mut addresses) = (Vec::with_capacity(90), Vec::with_capacity(50_000));
+    let limit = limit(200 * MIB as u64);
+    blocks.extend((0..90).map_while(|_| large::allocate(1 << 20, 1)));
+    exhaust(&cache, &mut objects);
+    addresses.extend(objects.iter().map(Object::address));
+    assert!(blocks.len() == 90 && addresses.len() > 10_000, "{}", addresses.len());
+    objects.drain(..).for_each(|object| object.free(&cache));
+    cache.shrink();
+    let before = resources::status_bytes("VmSize");
+    blocks.into_iter().for_each(|block| assert!(large::free(block)));
+    let unmapped = before - resources::status_bytes("VmSize");
+    assert!(unmapped > 50 * MIB, "only {unmapped} bytes were unmapped");
+    for address in addresses {
+        // SAFETY: an address of a freed object stays readable, which this test is about.
+        unsafe { (address as *const u64).read_volatile() };
+    }
+    drop(limit);
     close(cache);
 }
 

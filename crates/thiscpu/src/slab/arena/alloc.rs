@@ -57,7 +57,10 @@ impl Arena {
                 // Those holes are lost. There may be others.
                 Some((_, Err(libc::EEXIST))) => {}
                 _ if self.purging.is_in_flight() => return Err(PurgeInFlight),
-                _ => return Ok(None),
+                _ => {
+                    self.note_refusal(count);
+                    return Ok(None);
+                }
             }
         }
     }

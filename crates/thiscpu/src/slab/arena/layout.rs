@@ -16,7 +16,7 @@ const TAGS_ROOM_BYTES: usize = 4 << 30;
 pub(super) const PAGE_MAX: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
 
 /// Number of bitmaps with a bit for each chunk.
-const BITMAPS: usize = 4;
+const BITMAPS: usize = 5;
 /// Number of parts of the metadata that are mapped for all chunks at once.
 pub(super) const METADATA_PARTS: usize = 2 + BITMAPS;
 
@@ -26,6 +26,7 @@ pub(super) struct Layout {
     pub(super) dirty: usize,
     pub(super) aged: usize,
     pub(super) unmapped: usize,
+    pub(super) kept: usize,
     pub(super) tags: usize,
     pub(super) slabs: usize,
     pub(super) object_bits: usize,
@@ -43,6 +44,7 @@ pub(super) const fn layout(chunks: usize) -> Layout {
         dirty: used + bits,
         aged: used + 2 * bits,
         unmapped: used + 3 * bits,
+        kept: used + 4 * bits,
         tags,
         slabs,
         object_bits,
@@ -66,6 +68,7 @@ impl Layout {
             (self.dirty + bits.0, self.dirty + bits.1),
             (self.aged + bits.0, self.aged + bits.1),
             (self.unmapped + bits.0, self.unmapped + bits.1),
+            (self.kept + bits.0, self.kept + bits.1),
             (self.tags + tags.0, self.tags + tags.1),
         ]
     }

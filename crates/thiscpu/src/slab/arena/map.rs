@@ -3,7 +3,7 @@
 //! No address space is reserved, so a limit on address space can be used almost entirely.
 //!
 //! ```text
-//! | max runs | used | dirty | aged | unmapped | slabs | object bits | tags | chunk 0 | chunk 1 | ...
+//! | max runs | used | dirty | aged | unmapped | kept | slabs | object bits | tags | chunk 0 | ...
 //! ```
 //!
 //! The region is picked at random, where hardly any program has mappings. Each part has a fixed
@@ -144,7 +144,9 @@ impl Arena {
             .max(committed + committed / 16)
             .next_multiple_of(COMMIT_CHUNKS)
             .min(self.len.load(Relaxed));
-        self.commit_exactly(wanted, true).or_else(|_| self.commit_exactly(end, true))
+        self.commit_exactly(wanted, true).or_else(|_| self.commit_exactly(end, true))?;
+        self.look_for_limit(committed);
+        Ok(())
     }
 
     /// Maps metadata for all chunks, if that of `end` chunks is not mapped.

@@ -19,6 +19,7 @@ mod map;
 pub(crate) mod purge;
 mod relocate;
 mod runs;
+mod scarce;
 pub(super) mod slab;
 
 use crate::lanes::direct;
@@ -31,6 +32,7 @@ use crate::sys::lock::{Guard, Lock};
 use huge_pages::SlabThp;
 use layout::{CHUNKS_MAX, TAG_CHUNKS, layout};
 use purge::Purging;
+use scarce::Scarcity;
 use slab::{OBJECT_BITS_BYTES, Slab};
 
 /// Bytes of a chunk, and its alignment.
@@ -98,6 +100,7 @@ pub(crate) struct Arena {
     /// Number of free chunks that may have pages.
     dirty: AtomicUsize,
     purging: Purging,
+    scarcity: Scarcity,
     thp: SlabThp,
 }
 
@@ -214,6 +217,7 @@ impl Arena {
             holes: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
             purging: Purging::new(),
+            scarcity: Scarcity::new(),
             thp: SlabThp::new(),
         }
     }

@@ -74,7 +74,17 @@ impl Purging {
         self.lock.lock()
     }
 
-    /// Returns whether chunks are being purged; the caller holds the arena's lock.
+    /// Rules purges out, unless one is running.
+    pub(super) fn try_lock(&self) -> Option<Guard<'_>> {
+        self.lock.try_lock()
+    }
+
+    /// Records that the chunks in flight were freed; the caller holds the arena's lock.
+    pub(super) fn end_in_flight(&self) {
+        self.in_flight.store(0, Relaxed);
+    }
+
+    /// Returns whether chunks are being purged, or unmapped; the caller holds the arena's lock.
     pub(super) fn is_in_flight(&self) -> bool {
         self.in_flight.load(Relaxed) != 0
     }
@@ -213,38 +223,56 @@ impl Arena {
         if count == 0 {
             return None;
         }
-        // Stored first, so that a child forked from here on frees them again.
-        self.purging.in_flight.store((first as u64) << 32 | count as u64, Relaxed);
-        self.raise_after(first + count);
-        used.put(first, count, true);
-        self.dirty.store(self.dirty.load(Relaxed).saturating_sub(count), Relaxed);
+        self.take_in_flight(first, count);
         Some((first, count))
     }
 
-    fn return_purged(&self, first: usize, count: usize, is_dirty: bool) {
-        let _guard = self.lock();
-        self.mark_free(first, count, is_dirty);
-        self.purging.in_flight.store(0, Relaxed);
+    /// Takes free chunks, which are to be purged or unmapped; the caller holds the arena's lock.
+    pub(super) fn take_in_flight(&self, first: usize, count: usize) {
+        // Stored first, so that a child forked from here on frees them again.
+        self.purging.in_flight.store((first as u64) << 32 | count as u64, Relaxed);
+        self.raise_after(first + count);
+        self.used_bits().put(first, count, true);
+        let dirty = self.dirty_bits().count(first, count);
+        self.dirty.store(self.dirty.load(Relaxed).saturating_sub(dirty), Relaxed);
     }
 
-    /// Frees the chunks that the parent was purging; returns whether there were any.
+    /// Frees chunks that were taken and not unmapped.
+    pub(super) fn return_purged(&self, first: usize, count: usize, is_dirty: bool) {
+        let _guard = self.lock();
+        self.mark_free(first, count, is_dirty);
+        self.purging.end_in_flight();
+    }
+
+    /// Frees chunks that the parent was purging or unmapping; returns whether there were any.
     ///
-    /// Then the counts are to be recounted. The caller holds the arena's lock.
+    /// Those that may be unmapped are lost. Then the counts are to be recounted. The caller holds
+    /// the arena's lock.
     pub(super) fn recover_in_flight(&self) -> bool {
         let piece = self.purging.in_flight.load(Relaxed);
         if piece != 0 {
-            self.mark_free((piece >> 32) as usize, piece as u32 as usize, true);
-            self.purging.in_flight.store(0, Relaxed);
+            let (first, count) = ((piece >> 32) as usize, piece as u32 as usize);
+            if self.unmapped_bits().find(true, first, first + count) < first + count {
+                self.used_bits().put(first, count, true);
+                self.foreign.store(self.foreign.load(Relaxed) + count, Relaxed);
+            } else {
+                self.mark_free(first, count, true);
+            }
+            self.purging.end_in_flight();
         }
         piece != 0
     }
 }
 
-/// Purges what is due, if no other thread purges. The caller holds no lock.
+/// Purges what is due, and unmaps chunks while address space is scarce.
 ///
-/// Looks at the clock only if many free chunks have pages.
+/// Does neither while another thread purges. Looks at the clock only if many free chunks have
+/// pages. The caller holds no lock.
 #[inline]
 pub(crate) fn purge_if_due() {
+    if ARENA.is_unmap_due() {
+        ARENA.unmap_excess();
+    }
     if ARENA.is_purge_possible() {
         ARENA.purge_at_most_if_due(Host::coarse_time().max(1), usize::MAX);
     }

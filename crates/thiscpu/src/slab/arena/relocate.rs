@@ -101,7 +101,7 @@ impl Arena {
 
     /// Returns the number of holes to leave behind a block.
     fn room(&self, chunks: usize) -> usize {
-        chunks.min(ROOM_CHUNKS_MAX)
+        if self.is_scarce() { 0 } else { chunks.min(ROOM_CHUNKS_MAX) }
     }
 
     /// Takes holes for a block and marks them as used; returns the first.

@@ -161,6 +161,9 @@ impl Slab {
         shape: Shape,
         tag: Tag,
     ) -> &'static Slab {
+        if tag == super::ANY_CACHE {
+            ARENA.keep(first, shape.chunks);
+        }
         let slab = ARENA.slab(first);
         slab.chunks.store(shape.chunks as u32, Relaxed);
         slab.size.store(shape.size, Relaxed);
