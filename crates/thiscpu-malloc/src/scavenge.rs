@@ -84,6 +84,7 @@ fn scavenge(now_ns: u64) {
     flush_idle_lanes(now_ns, has_grown);
     flush_unused_sheaves(has_grown);
     __internal::purge_some_if_due();
+    __internal::large::look_if_due();
 }
 
 /// Returns whether memory has grown by a step above its minimum since it last had.

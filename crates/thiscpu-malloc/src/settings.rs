@@ -7,10 +7,12 @@
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use thiscpu::__internal::large::{Thp, set_thp};
+
 use crate::fast_path::{disable_hardening, enable_counting, enable_hardening};
 
 /// All settings, in the order of the document.
-static SETTINGS: [Setting; 2] = [
+static SETTINGS: [Setting; 3] = [
     Setting {
         name: "stats",
         values: &["table", "off"],
@@ -24,6 +26,13 @@ static SETTINGS: [Setting; 2] = [
         default: "off",
         cost: "at most 1 % of one CPU's time",
         apply: apply_harden,
+    },
+    Setting {
+        name: "thp",
+        values: &["always", "dense", "never"],
+        default: "dense",
+        cost: "always: 2 MiB per page that a large block uses; never: time",
+        apply: apply_thp,
     },
 ];
 
@@ -201,4 +210,13 @@ fn apply_harden(value: &str) -> Result<(), &'static str> {
         return Ok(());
     }
     enable_hardening().then_some(()).ok_or("cannot reserve guarded pages, or handle SIGSEGV")
+}
+
+fn apply_thp(value: &str) -> Result<(), &'static str> {
+    set_thp(match value {
+        "always" => Thp::Always,
+        "never" => Thp::Never,
+        _ => Thp::Dense,
+    });
+    Ok(())
 }

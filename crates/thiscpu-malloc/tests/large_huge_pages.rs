@@ -1,10 +1,10 @@
-//! Runs of chunks are advised to use huge pages while they are allocated.
+//! With `thp=always`, runs of chunks are advised to use huge pages while they are allocated.
 //!
 //! One test, because it is about the whole process.
 
 use std::ptr::NonNull;
 
-use thiscpu_malloc::{allocate, allocate_zeroed, free, resize};
+use thiscpu_malloc::{allocate, allocate_zeroed, free, resize, set};
 use thiscpu_test_support::memory::{Mapping, mappings, reports_flags};
 
 const MIB: usize = 1 << 20;
@@ -23,12 +23,6 @@ fn address(block: NonNull<u8>) -> usize {
     block.as_ptr().expose_provenance()
 }
 
-/// Returns the number of bytes in a block's aligned huge pages.
-fn whole(block: NonNull<u8>, bytes: usize) -> usize {
-    let (start, end) = (address(block), address(block) + bytes);
-    end / HUGE_PAGE * HUGE_PAGE - start.next_multiple_of(HUGE_PAGE)
-}
-
 fn give_back(block: NonNull<u8>) {
     // SAFETY: callers pass a block that is allocated and not used any more.
     unsafe { free(block) };
@@ -44,6 +38,7 @@ fn large_blocks_advise_huge_pages_while_allocated() {
     if !std::fs::exists("/sys/kernel/mm/transparent_hugepage").expect("/sys") {
         return eprintln!("skipped: this kernel has no transparent huge pages");
     }
+    set("thp", "always").unwrap();
     let small = allocate(MIB).unwrap();
     if !reports_flags() {
         return eprintln!("skipped: this kernel does not report the flags of mappings");
@@ -53,7 +48,7 @@ fn large_blocks_advise_huge_pages_while_allocated() {
     let large = sizes.map(|bytes| allocate_zeroed(bytes).unwrap());
     for (block, bytes) in large.into_iter().zip(sizes) {
         let advised = bytes_with("hg", address(block), bytes);
-        assert_eq!(advised, whole(block, bytes), "of {bytes} at {block:?}");
+        assert_eq!(advised, bytes, "at {block:?}");
     }
     assert!(
         address(large[1]).is_multiple_of(HUGE_PAGE),
@@ -65,6 +60,7 @@ fn large_blocks_advise_huge_pages_while_allocated() {
     }
 
     grown_block_advises_its_new_part();
+    moved_block_takes_its_advice_along();
     shrunk_block_withdraws_its_advice();
     advised_blocks_are_limited();
     give_back(small);
@@ -75,18 +71,23 @@ fn grown_block_advises_its_new_part() {
     let block = resized(allocate(MIB).unwrap(), 3 * MIB);
     let in_place = resized(block, 8 * MIB);
     assert_eq!(in_place, block, "the block was moved, so this test shows nothing");
-    assert_eq!(bytes_with("hg", address(block), 8 * MIB), whole(block, 8 * MIB));
+    assert_eq!(bytes_with("hg", address(block), 8 * MIB), 8 * MIB);
     // SAFETY: the advice does not change the contents.
     unsafe { libc::madvise(block.as_ptr().cast(), 8 * MIB, libc::MADV_NOHUGEPAGE) };
     let in_place = resized(block, 21 * MIB);
     assert_eq!(in_place, block, "the block was moved, so this test shows nothing");
-    let (new, all) = (whole(block, 21 * MIB) - whole(block, 8 * MIB), whole(block, 21 * MIB));
     let advised = bytes_with("hg", address(block), 21 * MIB);
-    assert_eq!(
-        advised, new,
-        "of {all}: the program's own advice for the first 8 MiB was overridden"
-    );
+    let new = 13 * MIB;
+    assert_eq!(advised, new, "the program's own advice for the first 8 MiB was overridden");
     give_back(block);
+}
+
+fn moved_block_takes_its_advice_along() {
+    let [block, next] = [(); 2].map(|()| allocate(5 * MIB).unwrap());
+    let moved = resized(block, 11 * MIB);
+    assert_ne!(moved, block, "the block was not moved, so this test shows nothing");
+    assert_eq!(bytes_with("hg", address(moved), 11 * MIB), 11 * MIB);
+    [moved, next].into_iter().for_each(give_back);
 }
 
 fn shrunk_block_withdraws_its_advice() {

@@ -15,8 +15,9 @@ const MEMORY: [(&str, libc::c_long); 5] = [
 ];
 
 /// The system calls that may be denied.
-const OPTIONAL: [(&str, libc::c_long); 13] = [
+const OPTIONAL: [(&str, libc::c_long); 14] = [
     ("mremap", libc::SYS_mremap),
+    ("mincore", libc::SYS_mincore),
     ("prlimit64", libc::SYS_prlimit64),
     ("membarrier", libc::SYS_membarrier),
     ("rseq", libc::SYS_rseq),

@@ -29,11 +29,12 @@ fn defaults_are_values_and_change_nothing() {
 #[test]
 fn set_takes_effect_or_is_refused() {
     for (name, value, why) in [
-        ("no such setting", "on", "there are: stats, harden"),
-        ("", "", "there are: stats, harden"),
+        ("no such setting", "on", "there are: stats, harden, thp"),
+        ("", "", "there are: stats, harden, thp"),
         ("stats", "", "its values are: table, off (default: off)"),
         ("stats", "Table", "its values are: table, off (default: off)"),
         ("harden", "table", "its values are: on, off (default: off)"),
+        ("thp", "off", "its values are: always, dense, never (default: dense)"),
     ] {
         let refused = set(name, value).expect_err(value);
         assert!(refused.to_string().contains(why), "{refused}");

@@ -53,7 +53,7 @@ fn run_checks_and_passes_settings() {
     assert_eq!(text(&output.stdout), "harden=off,stats,harden,stats=off");
     assert_eq!(text(&output.stderr), "");
     for (wrong, why) in [
-        ("bogus", "there are: stats, harden"),
+        ("bogus", "there are: stats, harden, thp"),
         ("stats=xml", "table, off"),
         ("stats=table,harden", "repeat --set"),
         ("", "NAME=VALUE"),

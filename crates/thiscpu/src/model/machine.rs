@@ -305,6 +305,10 @@ impl machine::Machine for Model {
         true
     }
 
+    fn resident_pages(_: usize, _: usize) -> Option<usize> {
+        None
+    }
+
     fn page_bytes() -> usize {
         4096
     }

@@ -58,6 +58,15 @@ impl Machine for Linux {
         unsafe { libc::madvise(address as *mut _, bytes, advice) == 0 }
     }
 
+    fn resident_pages(address: usize, bytes: usize) -> Option<usize> {
+        let mut pages = [0_u8; 512];
+        assert!(bytes <= pages.len() * 4096);
+        let is_known = Self::page_bytes() == 4096
+            // SAFETY: the buffer has a byte for each page. The kernel reads no memory.
+            && unsafe { libc::mincore(address as *mut _, bytes, pages.as_mut_ptr()) } == 0;
+        is_known.then(|| pages.iter().filter(|&&page| page & 1 != 0).count())
+    }
+
     fn page_bytes() -> usize {
         fork::page_bytes()
     }

@@ -44,6 +44,11 @@ pub(crate) trait Machine {
     /// or too many mappings.
     fn prefer_huge_pages(address: usize, bytes: usize, is_wanted: bool) -> bool;
 
+    /// Returns how many pages of 4 KiB in a range of at most 2 MiB are in memory.
+    ///
+    /// `None` if that is not known: a part is not mapped, or pages have another size.
+    fn resident_pages(address: usize, bytes: usize) -> Option<usize>;
+
     /// Returns the size of a page that is not huge, in bytes.
     fn page_bytes() -> usize;
 

@@ -17,6 +17,7 @@ use core::ops::Range;
 use core::sync::atomic::AtomicIsize;
 
 use super::slab::Shape;
+use super::thp::{self, Thp};
 use super::{Arena, CHUNK_BYTES};
 use crate::sys::Host;
 use crate::sys::atomic::{
@@ -96,6 +97,7 @@ impl Arena {
         let before = self.thp.small.fetch_add(small, Relaxed);
         if small == 0
             || before < SMALL_CHUNKS_MIN
+            || thp::is_mode(Thp::Never)
             || Host::nodes() > 1
             || Host::page_bytes() != 4096
         {

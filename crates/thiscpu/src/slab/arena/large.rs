@@ -1,10 +1,4 @@
 //! Large blocks: runs of chunks, for blocks that are too large for slabs.
-//!
-//! Large blocks of 4 MiB and more advise huge pages, for the part of them that whole huge pages fit
-//! into. Advice may split a mapping of the process in two, and a process can have only 65,530
-//! mappings by default. So the number of such blocks is limited. A block unadvises when it is
-//! freed. Otherwise a slab placed there would get 2 MiB for its first object, most of which would
-//! count as purged.
 
 use super::heap_error::HeapError;
 use super::huge_pages::HUGE_PAGE_BYTES;
@@ -12,23 +6,16 @@ use super::in_use;
 use super::purge;
 use super::relocate::{MOVE_ALIGN_BYTES, MOVED_CHUNKS_MIN};
 use super::slab::{Shape, Slab};
+use super::thp;
+pub use super::thp::{Thp, look_if_due, set_thp};
 use super::{ARENA, CHUNK_BYTES, LARGE, NO_TAG, Tag, chunk_of, is_large_class, tag_of};
-use crate::sys::Host;
-use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::errno;
-use crate::sys::machine::Machine as _;
 
-/// Number of chunks from which on a block advises huge pages.
-const HUGE_BLOCK_CHUNKS_MIN: usize = 2 * HUGE_PAGE_BYTES / CHUNK_BYTES;
 /// Number of chunks from which on a block begins at a huge page.
 ///
 /// The chunks before it that this leaves free are less than an eighth of its own.
 const ALIGNED_CHUNKS_MIN: usize = 8 * HUGE_PAGE_BYTES / CHUNK_BYTES;
-/// Number of blocks that large above which no further one advises.
-const HUGE_BLOCKS_MAX: usize = 8192;
-
-/// Number of blocks that are large enough to advise.
-static HUGE_BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
 /// Allocates a block, aligned to at least 64 KiB; `None` if there is no memory.
 pub fn allocate(bytes: usize, align: usize) -> Option<usize> {
@@ -50,10 +37,11 @@ pub fn allocate_zeroed(bytes: usize, align: usize) -> Option<usize> {
 fn alloc_chunks(bytes: usize, align: usize) -> Option<(usize, usize)> {
     let chunks = chunks_of(bytes)?;
     let align = align.div_ceil(CHUNK_BYTES).max(1);
+    look_if_due();
     // There may be room only at an address that is not that of a huge page.
     let first = huge_page_align(chunks).and_then(|huge| ARENA.alloc(chunks, align.max(huge)));
     let first = first.or_else(|| ARENA.alloc(chunks, align))?;
-    advise(first, 0, chunks);
+    thp::begin(first, chunks);
     Some((first, chunks))
 }
 
@@ -150,12 +138,10 @@ pub fn error_at(address: usize) -> (HeapError, usize) {
 /// Frees a large block; false if there is none, or if another thread has just freed it.
 pub fn free(address: usize) -> bool {
     let _errno = errno::save();
-    let slab = find(address);
-    slab.inspect(|slab| unadvise(slab.first_chunk(), slab.chunks.load(Relaxed) as usize, 0));
-    let freed = slab.and_then(Slab::free_large);
-    freed.inspect(|&chunks| count_freed(chunks, 0));
+    let is_freed = find(address).is_some_and(Slab::free_large);
     purge::purge_if_due();
-    freed.is_some()
+    look_if_due();
+    is_freed
 }
 
 /// Resizes a large block; returns its address, or `None` if it is unchanged.
@@ -172,9 +158,10 @@ pub fn resize(address: usize, bytes: usize, align: usize) -> Option<usize> {
     // Stored before chunks are freed, so that no metadata leads to those.
     init(first, wanted);
     if wanted < chunks {
-        unadvise(first, chunks, wanted);
-        count_freed(chunks, wanted);
-        ARENA.free(first + wanted, chunks - wanted);
+        let arena = ARENA.locked();
+        thp::end(first, wanted..chunks);
+        arena.free(first + wanted, chunks - wanted);
+        drop(arena);
         purge::purge_if_due();
     }
     Some(address)
@@ -184,80 +171,25 @@ pub fn resize(address: usize, bytes: usize, align: usize) -> Option<usize> {
 fn grow(first: usize, chunks: usize, wanted: usize, align: usize) -> Option<usize> {
     if ARENA.grow(first, chunks, wanted).is_some() {
         init(first, wanted);
-        advise(first, chunks, wanted);
+        thp::grow(first, chunks, wanted);
         return Some(first);
     }
     if chunks < MOVED_CHUNKS_MIN || align > MOVE_ALIGN_BYTES {
         return None;
     }
     let publish = |to| {
+        // The advice moves with the pages.
+        let [before, after] = [first, to].map(|chunk| ARENA.slab(chunk));
+        after.set_advised(before.set_advised(false));
         init(to, wanted);
         ARENA.set_tag(first, NO_TAG);
     };
     let to = ARENA.move_grown(first, chunks, wanted, publish)?;
-    advise(to, chunks, wanted);
+    thp::grow(to, chunks, wanted);
     Some(to)
 }
 
 /// Returns the alignment, in chunks, that a block of `chunks` prefers.
 fn huge_page_align(chunks: usize) -> Option<usize> {
     (chunks >= ALIGNED_CHUNKS_MIN).then_some(HUGE_PAGE_BYTES / CHUNK_BYTES)
-}
-
-/// Advises huge pages for a block that has grown from `before` chunks, or from 0.
-///
-/// Where the block has advised before, it does not advise again.
-fn advise(first: usize, before: usize, chunks: usize) {
-    if chunks < HUGE_BLOCK_CHUNKS_MIN {
-        return;
-    }
-    let is_new = before < HUGE_BLOCK_CHUNKS_MIN;
-    // Relaxed, here and below: it counts, and orders nothing.
-    let others = if is_new {
-        HUGE_BLOCKS.fetch_add(1, Relaxed)
-    } else {
-        HUGE_BLOCKS.load(Relaxed).saturating_sub(1)
-    };
-    if others >= HUGE_BLOCKS_MAX {
-        return;
-    }
-    let start = match is_new {
-        true => ARENA.address(first).next_multiple_of(HUGE_PAGE_BYTES),
-        // The huge page that the old end was in is complete now.
-        false => ARENA.address(first + before) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES,
-    };
-    let end = ARENA.address(first + chunks) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-    if start < end {
-        Host::prefer_huge_pages(start, end - start, true);
-    }
-}
-
-/// Unadvises huge pages for a block that is about to shrink from `before` chunks.
-///
-/// If the rest is too small to advise, it is unadvised too. If the block has just been freed by
-/// another thread, this only withdraws advice from memory of a new owner.
-fn unadvise(first: usize, before: usize, chunks: usize) {
-    if before >= HUGE_BLOCK_CHUNKS_MIN {
-        // The memory before and behind the block may be that of slabs, whose advice stays.
-        let start = match chunks < HUGE_BLOCK_CHUNKS_MIN {
-            true => ARENA.address(first).next_multiple_of(HUGE_PAGE_BYTES),
-            false => ARENA.address(first + chunks),
-        };
-        let end = ARENA.address(first + before);
-        let end = if ARENA.is_advised(first + before) {
-            end / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
-        } else {
-            end
-        };
-        if start < end {
-            Host::prefer_huge_pages(start, end - start, false);
-        }
-    }
-}
-
-/// Counts a block that has shrunk from `before` chunks.
-fn count_freed(before: usize, chunks: usize) {
-    if before >= HUGE_BLOCK_CHUNKS_MIN && chunks < HUGE_BLOCK_CHUNKS_MIN {
-        HUGE_BLOCKS.fetch_add(1_usize.wrapping_neg(), Relaxed);
-    }
 }

@@ -21,6 +21,7 @@ mod relocate;
 mod runs;
 mod scarce;
 pub(super) mod slab;
+mod thp;
 
 use crate::lanes::direct;
 use crate::sys::atomic::{

@@ -64,7 +64,8 @@ impl Arena {
 
     /// Moves the pages of a large block to where it can have `wanted` chunks, which are more.
     ///
-    /// `publish` gets the new first chunk. It makes the block known there, and no longer here.
+    /// `publish` gets the new first chunk. It makes the block known there, and no longer here. It
+    /// is called under the arena's lock.
     /// Returns the new first chunk, or `None` if the block has not moved.
     pub(super) fn move_grown(
         &self,
@@ -94,6 +95,7 @@ impl Arena {
             self.return_target(to, wanted, true);
             return None;
         }
+        let _guard = self.lock();
         publish(to);
         self.end_move(first, before, to, wanted);
         Some(to)
@@ -132,9 +134,8 @@ impl Arena {
         }
     }
 
-    /// Makes holes of the chunks that a block has left.
+    /// Makes holes of the chunks that a block has left; the caller holds the lock.
     fn end_move(&self, first: usize, before: usize, to: usize, wanted: usize) {
-        let _guard = self.lock();
         self.unmapped_bits().put(to, wanted, false);
         self.add_holes(before as isize);
         self.unmapped_bits().put(first, before, true);

@@ -6,7 +6,7 @@
 //! recounts the free objects and rebuilds the lists.
 
 use super::in_use::InUse;
-use super::{ARENA, CHUNK_BYTES, Tag};
+use super::{ARENA, CHUNK_BYTES, Tag, thp};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sys::bits::Bits;
 
@@ -41,6 +41,8 @@ pub(crate) struct Slab {
     /// The shard whose list the slab is in while one of its objects is free.
     shard: AtomicU32,
     /// The next slab in the list, as its first chunk plus one.
+    ///
+    /// A large block is in no list. Its word says whether the block is advised to use huge pages.
     pub(crate) next: AtomicU32,
     /// The previous slab in the list, as its first chunk plus one; or [`RETIRED`] or [`ENDING`].
     pub(crate) previous: AtomicU32,
@@ -198,17 +200,29 @@ impl Slab {
         ARENA.free(first, chunks);
     }
 
-    /// Frees a large block; returns its chunks, or `None` if another thread has just freed it.
-    pub(super) fn free_large(&self) -> Option<usize> {
+    /// Frees a large block; returns false if another thread has just freed it.
+    pub(super) fn free_large(&self) -> bool {
         let arena = ARENA.locked();
         let first = self.first_chunk();
         let is_mine = ARENA.tag(first) == super::LARGE;
-        is_mine.then(|| {
+        if is_mine {
             let chunks = self.chunks.load(Relaxed) as usize;
+            thp::end(first, 0..chunks);
             ARENA.set_tag(first, super::NO_TAG);
             arena.free(first, chunks);
-            chunks
-        })
+        }
+        is_mine
+    }
+
+    /// Returns whether a large block is advised to use huge pages.
+    pub(super) fn is_advised(&self) -> bool {
+        // Large blocks are in no list.
+        self.next.load(Relaxed) != 0
+    }
+
+    /// Notes whether a large block is advised; returns whether it was.
+    pub(super) fn set_advised(&self, is_advised: bool) -> bool {
+        self.next.swap(u32::from(is_advised), Relaxed) != 0
     }
 
     pub(crate) fn first_chunk(&self) -> usize {
