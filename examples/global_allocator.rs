@@ -37,5 +37,5 @@ fn main() {
     assert_eq!(total, 40_000);
     let stats = thiscpu_malloc::stats();
     println!("{total} strings of {} lengths", words.len());
-    println!("{} bytes in use, {} from the system", stats.used_bytes, stats.system_bytes);
+    println!("{} bytes in use, {} from the system", stats.allocated_bytes, stats.system_bytes);
 }

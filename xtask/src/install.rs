@@ -132,7 +132,8 @@ fn install_program(sh: &Shell, built: &Path, prefix: &Path) -> Result<()> {
     let program = sh.create_dir(prefix.join("bin"))?.join(PROGRAM);
     copy(sh, &built.join(PROGRAM), &program)?;
     copy(sh, &built.join(PRELOADED), &prefix.join("lib").join(PRELOADED))?;
-    copy(sh, &sh.current_dir().join(PRELOADED_HEADER), &prefix.join("include/thiscpu_malloc.h"))?;
+    let header = sh.current_dir().join(PRELOADED_HEADER);
+    copy(sh, &header, &prefix.join("include/thiscpu_malloc.h"))?;
     let manual = sh.create_dir(prefix.join("share/man/man1"))?;
     cmd!(sh, "{program} man {manual}").quiet().run()?;
     for (shell, file) in COMPLETIONS {
@@ -213,6 +214,7 @@ mod tests {
         let sh = Shell::new().unwrap();
         let Some(prefix) = installed(&sh, "installing", &[]) else { return };
         let prefix = prefix.path().to_owned();
+        assert!(prefix.join("include/thiscpu_malloc.h").is_file());
         // Again, over existing files.
         run(&sh, &Arguments { prefix: prefix.clone(), debug: true }).unwrap();
         let program = prefix.join("bin/thiscpu");

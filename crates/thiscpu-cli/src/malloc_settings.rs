@@ -21,7 +21,7 @@ pub(crate) fn parse(argument: &str) -> Result<String, String> {
 
 /// What the environment sets.
 pub(crate) struct FromEnvironment {
-    assignments: Vec<Assignment>,
+    assignments: Vec<(&'static Setting, String)>,
     /// Words that a program would ignore, and why.
     ignored: Vec<(String, SettingError)>,
 }
@@ -33,7 +33,11 @@ impl FromEnvironment {
         let (mut assignments, mut ignored) = (Vec::new(), Vec::new());
         for word in list.as_encoded_bytes().split(|&byte| byte == b',') {
             match Assignment::parse(word) {
-                Ok(assignment) => assignments.extend(assignment),
+                Ok(assignment) => {
+                    assignments.extend(assignment.map(|Assignment { setting, value }| {
+                        (setting, String::from_utf8_lossy(value).into_owned())
+                    }))
+                }
                 Err(why) => ignored.push((word.trim_ascii().escape_ascii().to_string(), why)),
             }
         }
@@ -41,9 +45,10 @@ impl FromEnvironment {
     }
 
     /// Returns the value that the environment gives a setting.
-    fn value(&self, setting: &Setting) -> Option<&'static str> {
-        let is_meant = |word: &&Assignment| std::ptr::eq(word.setting, setting);
-        self.assignments.iter().rev().find(is_meant).map(|word| word.value)
+    fn value(&self, setting: &Setting) -> Option<&str> {
+        let mut values = self.assignments.iter();
+        let last = values.rfind(|(assigned, _)| std::ptr::eq(*assigned, setting));
+        last.map(|(_, value)| value.as_str())
     }
 
     /// Returns the lines of the report.

@@ -4,6 +4,7 @@ mod elf;
 mod library;
 mod program;
 mod sanitizer;
+mod words;
 
 use std::{
     convert::Infallible,
@@ -48,9 +49,17 @@ const NOT_FOUND: u8 = 127;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = DETAILS)]
 pub(crate) struct Args {
-    /// Print a table on standard error when the program, or a program it starts, exits
-    #[arg(long)]
-    stats: bool,
+    /// Print a table, or JSON, on standard error when the program, or a program it starts, exits
+    ///
+    /// With json:FILE, each process appends a line of JSON to FILE.
+    #[arg(
+        long,
+        value_name = "json[:FILE]",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "table"
+    )]
+    stats: Option<OsString>,
 
     /// Guard a sample of the blocks, to catch uses after free and overflows
     #[arg(long)]
@@ -98,10 +107,9 @@ fn exec(args: &Args) -> Result<Infallible, (u8, anyhow::Error)> {
     let mut command = Command::new(&path);
     command.arg0(name).args(arguments);
     command.env("LD_PRELOAD", joined([library.as_os_str()], "LD_PRELOAD", Order::Before));
-    let words = [("stats", args.stats), ("harden", args.harden)];
-    let words = words.into_iter().filter(|&(_, is_set)| is_set).map(|(word, _)| word);
-    let requested = words.chain(args.set.iter().map(String::as_str)).map(OsStr::new);
-    let settings = joined(requested, malloc_settings::VARIABLE, Order::After);
+    let words = words::requested(args).map_err(|why| (FAILED, why))?;
+    let settings =
+        joined(words.iter().map(|word| &**word), malloc_settings::VARIABLE, Order::After);
     if !settings.is_empty() {
         command.env(malloc_settings::VARIABLE, settings);
     }

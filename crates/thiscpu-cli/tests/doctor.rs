@@ -65,7 +65,7 @@ fn doctor_shows_malloc_settings() {
     for line in [
         "malloc         stats=off (default)",
         "malloc         harden=on (from THISCPU_MALLOC)",
-        "malloc         THISCPU_MALLOC: stats=xml is ignored: its values are: table, off",
+        "malloc         THISCPU_MALLOC: stats=xml is ignored: its values are: table, json",
     ] {
         assert!(text.contains(line), "{line} is not in {text}");
     }

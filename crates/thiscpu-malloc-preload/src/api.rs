@@ -6,7 +6,7 @@ use thiscpu::__internal::save_errno;
 use thiscpu_malloc::SettingError;
 use thiscpu_malloc::export::Assignment;
 
-use crate::settings::update_table;
+use crate::settings::update_exit;
 
 /// Changes a setting, and returns 0 or an error number.
 ///
@@ -22,7 +22,7 @@ unsafe extern "C" fn thiscpu_malloc_set(name: *const c_char, value: *const c_cha
     let changed = name
         .ok_or(SettingError::UnknownName)
         .and_then(|name| Assignment::new(name, value)?.apply());
-    update_table();
+    update_exit();
     match changed {
         Ok(()) => 0,
         Err(SettingError::UnknownName) => libc::ENOENT,

@@ -38,6 +38,7 @@ extern "C" fn malloc_stats() {
 struct Info<T> {
     /// Memory from the system, without large blocks.
     arena: T,
+    /// The number of free blocks of size classes.
     ordblks: T,
     smblks: T,
     /// The number of large blocks.
@@ -50,20 +51,23 @@ struct Info<T> {
     uordblks: T,
     /// Memory from the system that is not in use.
     fordblks: T,
+    /// Memory that `malloc_trim` would return at least.
     keepcost: T,
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn mallinfo2() -> Info<usize> {
-    let now = thiscpu_malloc::stats();
+    let now = keep_errno(thiscpu_malloc::stats);
     let arena = now.system_bytes.saturating_sub(now.large_bytes);
-    let used = now.used_bytes.saturating_sub(now.large_bytes);
+    let used = now.allocated_bytes.saturating_sub(now.large_bytes);
     Info {
         arena,
+        ordblks: now.free_blocks,
         hblks: now.large_blocks,
         hblkhd: now.large_bytes,
         uordblks: used,
         fordblks: arena.saturating_sub(used),
+        keepcost: now.purgeable_bytes,
         ..Info::default()
     }
 }
@@ -75,10 +79,12 @@ extern "C" fn mallinfo() -> Info<c_int> {
     let now = mallinfo2();
     Info {
         arena: fit(now.arena),
+        ordblks: fit(now.ordblks),
         hblks: fit(now.hblks),
         hblkhd: fit(now.hblkhd),
         uordblks: fit(now.uordblks),
         fordblks: fit(now.fordblks),
+        keepcost: fit(now.keepcost),
         ..Info::default()
     }
 }

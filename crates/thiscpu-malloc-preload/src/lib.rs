@@ -5,7 +5,8 @@
 //! family, which may be in the middle of a call.
 //!
 //! Each file holds one family of symbols ([`c`], [`aligned`], [`glibc`], [`new`], [`new_nothrow`],
-//! [`delete`], [`introspection`], [`loading`], [`vfork`], [`api`]) or one thing that they need.
+//! [`delete`], [`introspection`], [`malloc_info`], [`loading`], [`vfork`], [`api`], [`stats_c`]) or
+//! one thing that they need.
 
 mod aligned;
 mod api;
@@ -18,10 +19,13 @@ mod inherited;
 mod interpose;
 mod introspection;
 mod loading;
+mod malloc_info;
 mod new;
 mod new_nothrow;
 mod rust_runtime;
 mod saved_stderr;
 mod settings;
+mod stats_c;
+mod stats_json;
 mod stats_table;
 mod vfork;

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 /// The lowest number for the duplicate: above those that programs choose themselves.
 const LOWEST_COPY: i32 = 200;
 
-// Relaxed, for all of these: they are stored before the Release store to `PRINTS_AT_EXIT`, and read
+// Relaxed, for all of these: they are stored before the Release store to `KNOWS_STDERR`, and read
 // after the Acquire load of it.
 static COPY: AtomicI32 = AtomicI32::new(-1);
 static DEVICE: AtomicU64 = AtomicU64::new(0);

@@ -13,11 +13,11 @@ use core::sync::atomic::{
 };
 
 use thiscpu::__internal::{WARNED_MARK, env_var, tier_or_best, write_line};
-use thiscpu_malloc::export::{Assignment, writes_table};
+use thiscpu_malloc::export::{Assignment, ExitStats, exit_stats};
 use thiscpu_malloc::{SettingError, settings};
 
 use crate::errno::keep_errno;
-use crate::{inherited, rust_runtime, saved_stderr, stats_table};
+use crate::{inherited, rust_runtime, saved_stderr, stats_json, stats_table};
 
 // SAFETY: the loader calls the functions in this section once, at load. The arguments that it
 // passes may be ignored.
@@ -30,8 +30,8 @@ static AT_START: extern "C" fn() = start;
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = end;
 
-/// Whether to print the table at exit.
-static PRINTS_AT_EXIT: AtomicBool = AtomicBool::new(false);
+/// Whether `saved_stderr` has remembered standard error.
+static KNOWS_STDERR: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn start() {
     rust_runtime::abort_on_panic();
@@ -79,7 +79,7 @@ impl Words {
                 warn(setting.name().as_bytes(), &why);
             }
         }
-        update_table();
+        update_exit();
         self
     }
 }
@@ -109,25 +109,31 @@ fn read_tier() {
     }
 }
 
-/// Prepares for the table at exit, or cancels it, as the settings now say.
-pub(crate) fn update_table() {
-    let is_on = writes_table();
+/// Prepares for what the settings now say that the exit writes.
+pub(crate) fn update_exit() {
     // Only once, because each time takes a descriptor. Relaxed: no other thread uses what is
-    // remembered before `PRINTS_AT_EXIT` is set.
+    // remembered before `KNOWS_STDERR` is set.
     static IS_REMEMBERED: AtomicBool = AtomicBool::new(false);
-    if is_on && !IS_REMEMBERED.swap(true, Relaxed) {
+    if exit_stats() != ExitStats::Off && !IS_REMEMBERED.swap(true, Relaxed) {
         keep_errno(saved_stderr::remember);
+        // Release: pairs with the Acquire in `end`, after which `saved_stderr` is read.
+        KNOWS_STDERR.store(true, Release);
     }
-    // Release: pairs with the Acquire in `end`, after which `saved_stderr` is read.
-    PRINTS_AT_EXIT.store(is_on, Release);
 }
 
-/// Prints the table, if it is enabled.
+/// Prints the table or the JSON, if one is enabled.
 ///
 /// Runs when the process ends by `exit` or a return from `main`, but not by `_exit` or a signal.
 extern "C" fn end() {
-    // Acquire: pairs with the Release in `update_table`.
-    if PRINTS_AT_EXIT.load(Acquire) {
-        keep_errno(saved_stderr::find).into_iter().for_each(stats_table::print);
+    // Acquire: pairs with the Release in `update_exit`.
+    if !KNOWS_STDERR.load(Acquire) {
+        return;
+    }
+    let stderr = || keep_errno(saved_stderr::find);
+    match exit_stats() {
+        ExitStats::Off => {}
+        ExitStats::Table => stderr().into_iter().for_each(stats_table::print),
+        ExitStats::Json(None) => stderr().into_iter().for_each(stats_json::print),
+        ExitStats::Json(Some(path)) => keep_errno(|| stats_json::append(path)),
     }
 }

@@ -43,15 +43,14 @@ fn print_classes(to: i32) {
             "{size:>8} {allocations:>13} {frees:>13} {hits:>8} {trades:>10} {slabs:>7} {used:>13}"
         ),
     );
-    let is_used = |class: &ClassStats| class.allocations + class.trades != 0 || class.slabs != 0;
-    for class in class_stats().filter(is_used) {
-        let ClassStats { size, allocations, frees, trades, slabs, used_bytes, .. } = class;
+    for class in class_stats().filter(ClassStats::is_used) {
+        let ClassStats { size, allocations, frees, trades, slabs, allocated_bytes, .. } = class;
         let hits = HitRate(&class);
         write_line(
             to,
             format_args!(
                 "{size:>8} {allocations:>13} {frees:>13} {hits:>8} {trades:>10} {slabs:>7} \
-                 {used_bytes:>13}"
+                 {allocated_bytes:>13}"
             ),
         );
     }
@@ -73,12 +72,20 @@ fn print_totals(to: i32) {
         write_line(to, format_args!("{when}: {used} bytes in use, {system} bytes from the system"));
     };
     match is_counting() {
-        true => line("at the peaks", now.peak_used_bytes, now.peak_system_bytes),
+        true => line("at the peaks", now.peak_allocated_bytes, now.peak_system_bytes),
         false => {
             write_line(to, format_args!("calls and peaks: not counted (set THISCPU_MALLOC=stats)"))
         }
     }
-    line("at the end", now.used_bytes, now.system_bytes);
+    line("at the end", now.allocated_bytes, now.system_bytes);
+    write_line(
+        to,
+        format_args!(
+            "memory: {} bytes resident, {} mapped, {} retained, {} purged so far",
+            now.resident_bytes, now.mapped_bytes, now.retained_bytes, now.purged_bytes
+        ),
+    );
+    write_line(to, format_args!("remote frees: {} so far", now.remote_frees));
 }
 
 /// The share of calls that their CPU's lane served, shown in percent.

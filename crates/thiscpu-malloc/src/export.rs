@@ -11,7 +11,7 @@ pub use thiscpu;
 pub use crate::alloc::{alloc_cold, alloc_fast_or};
 pub use crate::classes::{CELLS, SMALL_SIZE_MAX};
 pub use crate::free::{free_fast, free_gated, free_general};
-pub use crate::settings::{Assignment, writes_table};
+pub use crate::settings::{Assignment, ExitStats, exit_stats};
 
 /// Allocates a block that [`define_malloc`](crate::define_malloc)'s function did not find.
 ///

@@ -109,21 +109,24 @@ pub(crate) fn bound_lane(class: usize) {
     }
 }
 
-/// Returns, for each class, the number of blocks outside its slabs. Visits each slab once.
-pub(crate) fn blocks_outside_slabs() -> [usize; CLASS_COUNT] {
-    let mut outside = [0; CLASS_COUNT];
-    for (tag, blocks) in __internal::outside_by_tag() {
+/// Returns, for each class, the blocks outside its slabs and those free in them.
+///
+/// Visits each slab once.
+pub(crate) fn blocks_by_class() -> [(usize, usize); CLASS_COUNT] {
+    let mut blocks = [(0, 0); CLASS_COUNT];
+    for (tag, outside, free) in __internal::objects_by_tag() {
         if let Some(cell) = cell_of_tag(tag) {
-            outside[class_of_cell(cell)] += blocks;
+            let class = &mut blocks[class_of_cell(cell)];
+            *class = (class.0 + outside, class.1 + free);
         }
     }
-    outside
+    blocks
 }
 
 /// Returns the bytes of all blocks outside their slabs: in use, in lanes, and in barns.
 pub fn bytes_outside_slabs() -> usize {
-    let outside = blocks_outside_slabs().into_iter().enumerate();
-    outside.map(|(class, blocks)| blocks * size_of_class(class)).sum()
+    let blocks = blocks_by_class().into_iter().enumerate();
+    blocks.map(|(class, (outside, _))| outside * size_of_class(class)).sum()
 }
 
 /// Returns the cell of the class that an address belongs to, if it belongs to one.

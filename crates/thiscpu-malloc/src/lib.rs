@@ -48,7 +48,7 @@ pub use free::free;
 pub use resize::{resize, usable_size};
 pub use scavenge::trim;
 pub use settings::{Setting, SettingError, set, settings};
-pub use stats::{ClassStats, Stats, class_stats, stats};
+pub use stats::{ClassStats, Stats, class_stats, stats, stats_json, write_stats_json};
 
 /// For tests; not part of the API, and may change at any time.
 #[doc(hidden)]

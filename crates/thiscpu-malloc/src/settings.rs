@@ -4,21 +4,26 @@
 //! `thiscpu doctor` shows it, and programs call [`set`]. All of them use this table, and a test
 //! compares the document with it.
 
+mod exit_stats;
+mod form;
+mod saved_path;
+
 use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use thiscpu::__internal::large::{Thp, set_thp};
 
-use crate::fast_path::{disable_hardening, enable_counting, enable_hardening};
+use crate::fast_path::{disable_hardening, enable_hardening};
+
+pub use exit_stats::{ExitStats, exit_stats};
 
 /// All settings, in the order of the document.
 static SETTINGS: [Setting; 3] = [
     Setting {
         name: "stats",
-        values: &["table", "off"],
+        values: &["table", "json", "json:FILE", "off"],
         default: "off",
         cost: "a nanosecond per call, from then on until the process ends",
-        apply: apply_stats,
+        apply: exit_stats::apply,
     },
     Setting {
         name: "harden",
@@ -44,7 +49,7 @@ pub struct Setting {
     default: &'static str,
     cost: &'static str,
     /// Makes a value take effect, or returns the reason why it cannot.
-    apply: fn(&str) -> Result<(), &'static str>,
+    apply: fn(&[u8]) -> Result<(), &'static str>,
 }
 
 impl Setting {
@@ -54,6 +59,8 @@ impl Setting {
     }
 
     /// Returns its values. A name without a value stands for the first one.
+    ///
+    /// `FILE` stands for a path.
     pub fn values(&self) -> &'static [&'static str] {
         self.values
     }
@@ -120,7 +127,7 @@ impl std::error::Error for SettingError {}
 /// Changes a setting from now on.
 ///
 /// The guide has the names and values. Takes a lock and some system calls, so signal handlers must
-/// not call it.
+/// not call it. The path of a file takes a page for good.
 ///
 /// # Errors
 ///
@@ -140,20 +147,20 @@ pub fn set(name: &str, value: &str) -> Result<(), SettingError> {
 
 /// A valid value for a setting.
 #[derive(Clone, Copy, Debug)]
-pub struct Assignment {
+pub struct Assignment<'a> {
     /// The setting that [`Assignment::apply`] changes.
     pub setting: &'static Setting,
-    /// One of its values.
-    pub value: &'static str,
+    /// A value that has one of its forms.
+    pub value: &'a [u8],
 }
 
-impl Assignment {
+impl<'a> Assignment<'a> {
     /// Parses a word of `THISCPU_MALLOC`, `NAME=VALUE` or `NAME`; `None` if it is blank.
     ///
     /// # Errors
     ///
     /// If no setting has the name, or the setting does not have the value.
-    pub fn parse(word: &[u8]) -> Result<Option<Assignment>, SettingError> {
+    pub fn parse(word: &'a [u8]) -> Result<Option<Assignment<'a>>, SettingError> {
         let mut parts = word.trim_ascii().splitn(2, |&byte| byte == b'=');
         match (parts.next().unwrap_or_default(), parts.next()) {
             (b"", None) => Ok(None),
@@ -166,14 +173,14 @@ impl Assignment {
     /// # Errors
     ///
     /// If no setting has the name, or the setting does not have the value.
-    pub fn new(name: &[u8], value: Option<&[u8]>) -> Result<Assignment, SettingError> {
+    pub fn new(name: &[u8], value: Option<&'a [u8]>) -> Result<Assignment<'a>, SettingError> {
         let setting = SETTINGS
             .iter()
             .find(|setting| setting.name.as_bytes() == name)
             .ok_or(SettingError::UnknownName)?;
-        let is_meant = |known: &&&str| value.is_none_or(|value| known.as_bytes() == value);
-        let value = setting.values.iter().find(is_meant);
-        Ok(Assignment { setting, value: value.ok_or(SettingError::InvalidValue(setting))? })
+        let value = value.unwrap_or(setting.values[0].as_bytes());
+        let is_valid = setting.values.iter().any(|form| form::fits(form, value));
+        is_valid.then_some(Assignment { setting, value }).ok_or(SettingError::InvalidValue(setting))
     }
 
     /// Makes the value take effect.
@@ -186,36 +193,18 @@ impl Assignment {
     }
 }
 
-/// Whether the preloaded library writes the table when the process exits.
-static WRITES_TABLE: AtomicBool = AtomicBool::new(false);
-
-/// Returns whether the preloaded library is to write the table when the process exits.
-pub fn writes_table() -> bool {
-    // Relaxed: the same thread has just applied the setting, or any earlier value may be read.
-    WRITES_TABLE.load(Relaxed)
-}
-
-fn apply_stats(value: &str) -> Result<(), &'static str> {
-    let is_on = value == "table";
-    if is_on {
-        enable_counting();
-    }
-    WRITES_TABLE.store(is_on, Relaxed);
-    Ok(())
-}
-
-fn apply_harden(value: &str) -> Result<(), &'static str> {
-    if value == "off" {
+fn apply_harden(value: &[u8]) -> Result<(), &'static str> {
+    if value == b"off" {
         disable_hardening();
         return Ok(());
     }
     enable_hardening().then_some(()).ok_or("cannot reserve guarded pages, or handle SIGSEGV")
 }
 
-fn apply_thp(value: &str) -> Result<(), &'static str> {
+fn apply_thp(value: &[u8]) -> Result<(), &'static str> {
     set_thp(match value {
-        "always" => Thp::Always,
-        "never" => Thp::Never,
+        b"always" => Thp::Always,
+        b"never" => Thp::Never,
         _ => Thp::Dense,
     });
     Ok(())

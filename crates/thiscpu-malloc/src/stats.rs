@@ -1,4 +1,9 @@
 //! Statistics. Calls for small blocks are counted only after `enable_counting`.
+//!
+//! Blocks in use are those outside of slabs, without the free ones in lanes and barns. Slabs and
+//! lanes know these numbers in any case, so they cost nothing until someone reads them.
+
+mod json;
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -7,6 +12,8 @@ use thiscpu::{__internal, Counters};
 use crate::classes::{CLASS_COUNT, size_of_class};
 use crate::fast_path::is_counting;
 use crate::{guard, heap};
+
+pub use json::{stats_json, write_stats_json};
 
 const ALLOCATIONS: usize = 0;
 const FREES: usize = 1;
@@ -119,10 +126,27 @@ pub struct ClassStats {
     pub hits: u64,
     /// Sheaves that lanes have traded with their barns so far.
     pub trades: u64,
+    /// Blocks so far that returned to a slab of another CPU's share, or of another NUMA node.
+    ///
+    /// A block counts when it returns to its slab, so blocks that are allocated again before are
+    /// not included. [`trim`](crate::trim) does not count those that it takes from lanes.
+    pub remote_frees: u64,
     /// Slabs that the class has now.
     pub slabs: usize,
-    /// Bytes of blocks in use now. Without counting, this includes free blocks in lanes.
-    pub used_bytes: usize,
+    /// Bytes of blocks in use now.
+    ///
+    /// Exact while no thread allocates or frees. Otherwise it may miss, for each CPU, the calls of
+    /// the last moment, and a sheaf that is between two places.
+    pub allocated_bytes: usize,
+    /// Bytes of free blocks now: in lanes, in barns, and in slabs, touched or not.
+    pub free_bytes: usize,
+}
+
+impl ClassStats {
+    /// Returns whether the class was ever used.
+    pub fn is_used(&self) -> bool {
+        self.allocations + self.trades != 0 || self.slabs != 0
+    }
 }
 
 /// Statistics of the whole allocator.
@@ -131,13 +155,17 @@ pub struct ClassStats {
 pub struct Stats {
     /// Bytes of blocks in use now, including large ones and excluding guarded ones.
     ///
-    /// Without counting, this includes free blocks in lanes.
-    pub used_bytes: usize,
-    /// The highest value of `used_bytes` that was noticed in this process.
+    /// A block counts with the size of its class, or with whole chunks of 64 KiB if it is large.
+    pub allocated_bytes: usize,
+    /// The highest value of `allocated_bytes` that was noticed in this process.
     ///
     /// Without counting, only calls of [`stats`] notice it. With counting, calls that miss their
     /// lane and large allocations do, too.
-    pub peak_used_bytes: usize,
+    pub peak_allocated_bytes: usize,
+    /// Bytes of free blocks of size classes now: in lanes, barns and slabs, touched or not.
+    pub free_bytes: usize,
+    /// Number of free blocks of size classes now.
+    pub free_blocks: usize,
     /// Blocks in use now that belong to no size class.
     ///
     /// These are blocks of more than 4 MiB, blocks with an alignment above 64 KiB, and blocks that
@@ -149,42 +177,57 @@ pub struct Stats {
     pub guarded_blocks: usize,
     /// Guarded blocks that were allocated so far.
     pub guarded_blocks_total: usize,
-    /// Bytes of memory from the system that were not returned to it.
+    /// Bytes of slabs, large blocks and free chunks that may have pages.
     pub system_bytes: usize,
-    /// The highest value of `system_bytes` that was noticed, like `peak_used_bytes`.
+    /// The highest value of `system_bytes` that was noticed, like `peak_allocated_bytes`.
     pub peak_system_bytes: usize,
+    /// Bytes that may have pages now: `system_bytes` and the heap's metadata.
+    ///
+    /// An upper bound of what the heap adds to the process's resident memory: memory that the
+    /// program has not touched yet is included.
+    pub resident_bytes: usize,
+    /// Bytes of address space that the heap and its metadata take, with or without pages.
+    pub mapped_bytes: usize,
+    /// Bytes of `mapped_bytes` without pages: returned to the system, or never used.
+    pub retained_bytes: usize,
+    /// Bytes of free chunks that [`trim`](crate::trim) would return to the system now.
+    pub purgeable_bytes: usize,
+    /// Bytes that were returned to the system so far. The same page counts each time.
+    pub purged_bytes: u64,
+    /// Sheaves that lanes have traded with their barns so far.
+    pub trades: u64,
+    /// The sum of [`ClassStats::remote_frees`].
+    pub remote_frees: u64,
 }
 
 /// Returns the statistics of each size class, smallest first.
 ///
-/// The numbers do not belong to one instant. With counting, each class costs a fence; if a sandbox
-/// has denied `membarrier` meanwhile, the counts of calls are estimates. Without counting, this
-/// visits each slab once.
+/// The numbers do not belong to one instant. This visits each slab and each lane once. With
+/// counting, each class also costs a fence; if a sandbox has denied `membarrier` meanwhile, the
+/// counts of calls are estimates. Allocates nothing. Must not be called from a signal handler.
 pub fn class_stats() -> impl Iterator<Item = ClassStats> {
     let is_counting = is_counting();
     // Checked once: a sandbox is unlikely to close while the iterator is in use.
     let has_sums = is_counting && __internal::has_sums();
-    let outside = if is_counting { [0; CLASS_COUNT] } else { heap::blocks_outside_slabs() };
-    (0..CLASS_COUNT).map(move |class| {
-        let objects = heap::objects(class);
-        let counts = &COUNTS[class];
+    heap::blocks_by_class().into_iter().enumerate().map(move |(class, (outside, in_slabs))| {
+        let (objects, counts) = (heap::objects(class), &COUNTS[class]);
         let [allocations, frees, hits] = match is_counting {
             true if has_sums => counts.snapshot(),
             true => [ALLOCATIONS, FREES, HITS].map(|count| counts.read(count).max(0)),
             false => [0; 3],
         };
-        let used = match is_counting {
-            true => (allocations - frees).max(0) as usize,
-            false => outside[class].saturating_sub(objects.objects_in_barns()),
-        };
+        let size = size_of_class(class);
+        let cached = (objects.objects_in_barns() + objects.objects_in_lanes()).min(outside);
         ClassStats {
-            size: size_of_class(class),
+            size,
             allocations: allocations as u64,
             frees: frees as u64,
             hits: hits as u64,
             trades: objects.trades(),
+            remote_frees: objects.remote_frees(),
             slabs: objects.slabs(),
-            used_bytes: used * size_of_class(class),
+            allocated_bytes: (outside - cached) * size,
+            free_bytes: (in_slabs + cached) * size,
         }
     })
 }
@@ -193,20 +236,42 @@ pub fn class_stats() -> impl Iterator<Item = ClassStats> {
 ///
 /// Costs what [`class_stats`] does, and like there, the numbers do not belong to one instant.
 pub fn stats() -> Stats {
+    totals(class_stats())
+}
+
+/// Returns the totals of classes that were visited, and of large and guarded blocks.
+fn totals(classes: impl Iterator<Item = ClassStats>) -> Stats {
     reset_peaks_after_fork();
+    let mut now = Stats::default();
+    for class in classes {
+        now.allocated_bytes += class.allocated_bytes;
+        now.free_bytes += class.free_bytes;
+        now.free_blocks += class.free_bytes / class.size;
+        now.trades += class.trades;
+        now.remote_frees += class.remote_frees;
+    }
     let [_, _, system_bytes] = __internal::memory();
     let [guarded_blocks, guarded_blocks_total] = guard::counts();
-    let used_bytes = class_stats().map(|class| class.used_bytes).sum::<usize>() + large_bytes();
-    raise(&PEAK_USED, used_bytes);
+    let usage = __internal::usage();
+    let resident_bytes = system_bytes + usage.metadata;
+    let allocated_bytes = now.allocated_bytes + large_bytes();
+    raise(&PEAK_USED, allocated_bytes);
     raise(&PEAK_SYSTEM, system_bytes);
     Stats {
-        used_bytes,
-        peak_used_bytes: PEAK_USED.load(Relaxed),
+        allocated_bytes,
+        peak_allocated_bytes: PEAK_USED.load(Relaxed),
         large_blocks: LARGE_BLOCKS.load(Relaxed).max(0) as usize,
         large_bytes: large_bytes(),
         guarded_blocks,
         guarded_blocks_total,
         system_bytes,
         peak_system_bytes: PEAK_SYSTEM.load(Relaxed),
+        resident_bytes,
+        // Both are estimates of different moments, and pages need address space.
+        mapped_bytes: usage.mapped.max(resident_bytes),
+        retained_bytes: usage.mapped.saturating_sub(resident_bytes),
+        purgeable_bytes: usage.purgeable,
+        purged_bytes: usage.purged,
+        ..now
     }
 }

@@ -162,12 +162,12 @@ fn growing_block_is_rarely_copied() {
 fn counts_of_large_blocks_are_those_of_their_classes() {
     child::assert_holds(|| {
         enable_counting();
-        let before = stats().used_bytes;
+        let before = stats().allocated_bytes;
         // Blocks of one class, freed into the lane, may serve the class below it.
         let freed: Vec<_> = (0..2).map(|_| allocate(72 * KIB).unwrap()).collect();
         freed.into_iter().for_each(give_back);
         let blocks: Vec<_> = (0..2).map(|_| allocate(68 * KIB).unwrap()).collect();
         let bytes: usize = blocks.iter().map(|&block| usable(block)).sum();
-        stats().used_bytes - before == bytes
+        stats().allocated_bytes - before == bytes
     });
 }

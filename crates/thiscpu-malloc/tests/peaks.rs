@@ -21,7 +21,7 @@ fn free_all(blocks: Vec<NonNull<u8>>) {
 /// Returns the peak and the current use, in mebibytes.
 fn peak_and_used() -> [usize; 2] {
     let now = stats();
-    [now.peak_used_bytes, now.used_bytes].map(|bytes| bytes.div_ceil(MEBIBYTE))
+    [now.peak_allocated_bytes, now.allocated_bytes].map(|bytes| bytes.div_ceil(MEBIBYTE))
 }
 
 #[test]

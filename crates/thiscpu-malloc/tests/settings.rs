@@ -31,8 +31,8 @@ fn set_takes_effect_or_is_refused() {
     for (name, value, why) in [
         ("no such setting", "on", "there are: stats, harden, thp"),
         ("", "", "there are: stats, harden, thp"),
-        ("stats", "", "its values are: table, off (default: off)"),
-        ("stats", "Table", "its values are: table, off (default: off)"),
+        ("stats", "", "its values are: table, json, json:FILE, off (default: off)"),
+        ("stats", "Table", "its values are: table, json, json:FILE, off (default: off)"),
         ("harden", "table", "its values are: on, off (default: off)"),
         ("thp", "off", "its values are: always, dense, never (default: dense)"),
     ] {

@@ -44,7 +44,7 @@ fn malloc_stats_prints_the_table() {
 }
 
 /// The exported symbols. There must be no others, which would replace a program's own.
-const FAMILY: [&str; 46] = [
+const FAMILY: [&str; 50] = [
     "_ZdaPv",
     "_ZdaPvRKSt9nothrow_t",
     "_ZdaPvSt11align_val_t",
@@ -81,6 +81,7 @@ const FAMILY: [&str; 46] = [
     "mallinfo",
     "mallinfo2",
     "malloc",
+    "malloc_info",
     "malloc_stats",
     "malloc_trim",
     "malloc_usable_size",
@@ -90,6 +91,9 @@ const FAMILY: [&str; 46] = [
     "pvalloc",
     "realloc",
     "reallocarray",
+    "thiscpu_malloc_class_stats",
+    "thiscpu_malloc_stats",
+    "thiscpu_malloc_stats_json",
     "valloc",
 ];
 

@@ -6,3 +6,4 @@ mod fixture;
 mod life;
 mod loading;
 mod settings;
+mod stats;

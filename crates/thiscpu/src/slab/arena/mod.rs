@@ -22,6 +22,7 @@ mod runs;
 mod scarce;
 pub(super) mod slab;
 mod thp;
+pub(crate) mod usage;
 
 use crate::lanes::direct;
 use crate::sys::atomic::{

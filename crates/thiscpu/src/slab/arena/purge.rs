@@ -33,6 +33,15 @@ const RETRY_NS: u64 = 1_000_000_000;
 const PURGE_CHUNKS_MAX: usize = 16 * MIB_CHUNKS;
 const ALLOC_PURGE_CHUNKS_MAX: usize = MIB_CHUNKS;
 
+/// Bytes of pages that were returned to the system so far.
+pub(super) static PURGED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Counts chunks whose pages were returned to the system.
+pub(super) fn count_purged(chunks: usize) {
+    // Relaxed: a statistic, which orders nothing.
+    PURGED_BYTES.fetch_add((chunks * CHUNK_BYTES) as u64, Relaxed);
+}
+
 #[derive(Debug)]
 pub(super) struct Purging {
     /// Held by the thread that purges.
@@ -200,6 +209,7 @@ impl Arena {
         }
         let failed_at = if has_failed { Host::coarse_time().max(1) } else { 0 };
         self.purging.failed_at.store(failed_at, Relaxed);
+        count_purged(purged.dropped);
         purged
     }
 

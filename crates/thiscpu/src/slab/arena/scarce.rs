@@ -15,6 +15,7 @@
 //! cannot know whether they are mapped, and loses their address space.
 
 use super::layout::layout;
+use super::purge::count_purged;
 use super::{Arena, CHUNK_BYTES};
 use crate::sys::Host;
 use crate::sys::atomic::{AtomicBool, Ordering::Relaxed};
@@ -132,13 +133,15 @@ impl Arena {
             self.return_purged(first, count, true);
             return false;
         }
-        {
+        let dirty = {
             let _guard = self.lock();
             self.unmapped_bits().put(first, count, true);
-        }
+            self.dirty_bits().count(first, count)
+        };
         // SAFETY: the chunks were free and are marked as used, so no thread uses them. The fence
         // has ended each section that may have loaded an address in them while it was an object.
         unsafe { Host::unmap(self.address(first), count * CHUNK_BYTES) };
+        count_purged(dirty);
         self.return_unmapped(first, count);
         true
     }

@@ -17,7 +17,7 @@ use super::arena::slab::{Shape, Slab};
 use super::lane::encoding;
 use super::lane::sheaf::{self, CAPACITIES, Sheaf};
 use crate::sys::Host;
-use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
 use barn::Barn;
@@ -50,6 +50,8 @@ pub(super) struct Backend {
     nodes: usize,
     capacity: Capacity,
     next: AtomicUsize,
+    /// Number of objects returned to a slab of another shard or node than their sheaf's.
+    remote_frees: AtomicU64,
     /// The barn whose idle objects were trimmed last.
     trim_cursor: AtomicUsize,
     /// Held by the thread that destroys the objects of retired slabs.
@@ -83,6 +85,7 @@ impl Backend {
             nodes,
             capacity: Capacity::of(info.shape, info.is_large()),
             next: AtomicUsize::new(0),
+            remote_frees: AtomicU64::new(0),
             trim_cursor: AtomicUsize::new(0),
             destroy_lock: Lock::new(),
             all_requested: AtomicBool::new(false),
@@ -228,15 +231,18 @@ impl Backend {
     pub(super) fn put(&'static self, sheaf: Sheaf, lane: usize) {
         let node = self.current_node();
         // Objects of other nodes go back to those.
-        let sheaf =
-            if self.nodes > 1 { self.return_to_nodes(sheaf, |to| to != node) } else { sheaf };
+        let sheaf = if self.nodes > 1 {
+            self.return_to_nodes(sheaf, Some(lane), |to| to != node)
+        } else {
+            sheaf
+        };
         if sheaf.count() == 0 {
             return self.put_empty(sheaf, lane);
         }
         let barn = self.barn(node, lane);
         let should_flush = self.should_flush(barn, &sheaf, node);
         if let Err(sheaf) = barn.push(sheaf, self.info.shape.size, should_flush) {
-            let sheaf = self.flush_to_slabs(sheaf);
+            let sheaf = self.flush_to_slabs(sheaf, Some(lane));
             self.put_empty(sheaf, lane);
         }
         let trades = barn.trades();
@@ -277,27 +283,38 @@ impl Backend {
         for number in [lane, cursor] {
             let barn = self.barn(node, number);
             for sheaf in core::iter::from_fn(|| barn.pop_idle(now)).take(SHEAVES_PER_TRIM) {
-                let sheaf = self.flush_to_slabs(sheaf);
+                let sheaf = self.flush_to_slabs(sheaf, Some(number));
                 self.put_empty(sheaf, lane);
             }
         }
     }
 
     /// Returns all objects of a sheaf to their slabs.
-    pub(super) fn flush_to_slabs(&'static self, sheaf: Sheaf) -> Sheaf {
-        self.return_to_nodes(sheaf, |_| true)
+    ///
+    /// If it is known in which lane, or whose barn, the sheaf was, remote objects are counted.
+    pub(super) fn flush_to_slabs(&'static self, sheaf: Sheaf, lane: Option<usize>) -> Sheaf {
+        self.return_to_nodes(sheaf, lane, |_| true)
     }
 
     /// Returns the objects of the wanted nodes to those; visits only nodes with an object in it.
     fn return_to_nodes(
         &'static self,
         mut sheaf: Sheaf,
+        lane: Option<usize>,
         is_wanted: impl Fn(usize) -> bool,
     ) -> Sheaf {
+        let (shard, own) = (lane.map(|lane| lane % BARNS_PER_NODE), self.current_node());
         let node_of =
             |encoded| node_slabs::find_object(self.info.key.decode(encoded), self.info).slab.node();
         while let Some(node) = sheaf.pointers().map(node_of).find(|&node| is_wanted(node)) {
-            sheaf = self.nodes()[node].slabs.return_objects(sheaf, node, self.info);
+            let before = sheaf.count();
+            let (rest, local) =
+                self.nodes()[node].slabs.return_objects(sheaf, shard, node, self.info);
+            sheaf = rest;
+            let returned = before - sheaf.count();
+            let remote = if node == own { returned - local } else { returned };
+            // Relaxed: it counts, and orders nothing.
+            self.remote_frees.fetch_add(remote as u64, Relaxed);
         }
         sheaf
     }
@@ -328,21 +345,25 @@ impl Backend {
     /// Flushes the given sheaves and all that barns hold, and makes new sheaves small again.
     pub(super) fn flush_barns(&'static self, sheaves: impl Iterator<Item = Sheaf>) {
         // As many as the barn holds now, because other threads may hand more in.
-        let all = self.barns().flat_map(|barn| {
+        let all = self.barns().enumerate().flat_map(|(number, barn)| {
             let mut left = barn.sheaves();
             core::iter::from_fn(move || {
                 left = left.checked_sub(1)?;
-                barn.drain()
+                Some((Some(number), barn.drain()?))
             })
         });
-        for sheaf in sheaves.chain(all) {
-            sheaf::free(self.flush_to_slabs(sheaf));
+        for (lane, sheaf) in sheaves.map(|sheaf| (None, sheaf)).chain(all) {
+            sheaf::free(self.flush_to_slabs(sheaf, lane));
         }
         self.reset_capacity();
     }
 
     pub(super) fn reset_capacity(&self) {
         self.capacity.reset();
+    }
+
+    pub(super) fn remote_frees(&self) -> u64 {
+        self.remote_frees.load(Relaxed)
     }
 
     pub(super) fn trades(&'static self) -> u64 {
@@ -360,8 +381,11 @@ impl Backend {
 
     /// Flushes up to `most` sheaves of unused objects; returns how many.
     pub(super) fn flush_unused(&'static self, most: usize) -> usize {
-        let unused = self.barns().flat_map(|barn| core::iter::from_fn(|| barn.pop_unused()));
-        unused.take(most).map(|sheaf| sheaf::free(self.flush_to_slabs(sheaf))).count()
+        let unused = self.barns().enumerate().flat_map(|(number, barn)| {
+            core::iter::from_fn(move || Some((Some(number), barn.pop_unused()?)))
+        });
+        let flush = |(lane, sheaf)| sheaf::free(self.flush_to_slabs(sheaf, lane));
+        unused.take(most).map(flush).count()
     }
 
     pub(super) fn begin_window(&'static self) {

@@ -258,17 +258,28 @@ impl NodeSlabs {
 
     /// Returns the objects of a sheaf that belong to this node; the sheaf keeps the others.
     ///
+    /// The result is the sheaf, and how many of the objects are of slabs of `shard`, if it is given.
+    ///
     /// The caller must not use the returned objects again: their slab may be gone.
-    pub(super) fn return_objects(&self, sheaf: Sheaf, node: usize, info: CacheInfo) -> Sheaf {
+    pub(super) fn return_objects(
+        &self,
+        sheaf: Sheaf,
+        shard: Option<usize>,
+        node: usize,
+        info: CacheInfo,
+    ) -> (Sheaf, usize) {
         let _guard = self.lock(node, info);
-        sheaf.retain(|encoded| {
+        let mut of_shard = 0;
+        let sheaf = sheaf.retain(|encoded| {
             let ObjectRef { slab, index } = find_object(info.key.decode(encoded), info);
             let is_local = slab.node() == node;
             if is_local {
+                of_shard += usize::from(shard.is_none_or(|shard| slab.shard() == shard));
                 self.put_object(slab, index, info);
             }
             !is_local
-        })
+        });
+        (sheaf, of_shard)
     }
 
     /// Returns one object that belongs to this node.
@@ -336,11 +347,12 @@ fn tagged_slabs(is_wanted: impl Fn(Tag) -> bool) -> impl Iterator<Item = (Tag, &
         .filter_map(|(chunk, tag, slab)| (slab.first_chunk() == chunk).then_some((tag, slab)))
 }
 
-/// Returns tag and objects outside for each slab whose class has a tag of its own.
+/// Returns tag, objects outside and free objects of each slab whose class has a tag of its own.
 ///
 /// Visits each chunk that was ever used, without a lock.
-pub fn outside_by_tag() -> impl Iterator<Item = (Tag, usize)> {
-    tagged_slabs(|tag| tag > NO_TAG || is_large_class(tag)).map(|(tag, slab)| (tag, slab.outside()))
+pub fn objects_by_tag() -> impl Iterator<Item = (Tag, usize, usize)> {
+    tagged_slabs(|tag| tag > NO_TAG || is_large_class(tag))
+        .map(|(tag, slab)| (tag, slab.outside(), slab.free()))
 }
 
 /// Finds an object of the cache; aborts with a heap error if none begins at that address.

@@ -24,7 +24,7 @@ use super::arena::{self, Tag, heap_error, in_use, purge};
 use super::backend::Backend;
 use super::backend::cache_info::CacheInfo;
 use super::backend::node_slabs;
-use super::lane::{self, encoding};
+use super::lane::{self, CacheCell, encoding};
 use crate::section::{
     Access, Checked, Direct, DirectMalloc, Outcome, Processor, Ready, Single, SlabSections as _,
 };
@@ -316,6 +316,17 @@ impl<A: Access> Handle<'_, A> {
     /// Returns the number of objects in barns.
     pub fn objects_in_barns(self) -> usize {
         self.class.backend_if_used().map_or(0, Backend::objects_in_barns)
+    }
+
+    /// Returns the number of objects in lanes; an estimate while threads use them.
+    pub fn objects_in_lanes(self) -> usize {
+        let item = self.class.backend_if_used().and_then(|_| self.group.gate.load().item());
+        item.map_or(0, |item| CacheCell::all(item, self.cell).map(CacheCell::objects).sum())
+    }
+
+    /// Returns how many objects were returned to slabs of other lanes' shards, or other nodes.
+    pub fn remote_frees(self) -> u64 {
+        self.class.backend_if_used().map_or(0, Backend::remote_frees)
     }
 
     /// Returns the bytes in barns unneeded since [`begin_window`](Handle::begin_window).

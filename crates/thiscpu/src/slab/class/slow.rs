@@ -224,7 +224,9 @@ impl<A: Access> Handle<'_, A> {
             false => (lane.spare(), spare),
         };
         match self.exchange(lane, slot, seen, None) {
-            Ok(Some(full)) => self.stash(backend, lane, backend.flush_to_slabs(full)),
+            Ok(Some(full)) => {
+                self.stash(backend, lane, backend.flush_to_slabs(full, Some(lane.number())))
+            }
             Ok(None) => return Attempt::Done(()),
             Err(_) => {}
         }
@@ -310,8 +312,8 @@ impl<A: Access> Handle<'_, A> {
         }
         if !lane.main().load().has_room() {
             // The cache stays open while this object is allocated, whatever is flushed.
-            let emptied =
-                || self.swap(lane, lane.main(), None).map(|full| backend.flush_to_slabs(full));
+            let flush = |full| backend.flush_to_slabs(full, Some(lane.number()));
+            let emptied = || self.swap(lane, lane.main(), None).map(flush);
             let Some(empty) = backend.empty_sheaf(lane.number()).or_else(emptied) else {
                 // Unlocked first: once the object is in its slab, another thread may close the
                 // cache, and its lanes may be another cache's.

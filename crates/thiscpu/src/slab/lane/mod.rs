@@ -103,6 +103,15 @@ impl CacheCell {
         hot == 0 && self.main().load().is_none() && self.spare().load().is_none()
     }
 
+    /// Returns how many objects the cell holds; an estimate while other threads use it.
+    pub(super) fn objects(self) -> usize {
+        let sheaves = [self.main(), self.spare()].map(|word| match word.load() {
+            seen if seen.is_none() => 0,
+            seen => sheaf::count_below(seen.top),
+        });
+        usize::from(self.word_at(0).load(Relaxed) != 0) + sheaves[0] + sheaves[1]
+    }
+
     /// Takes the hot object, if there is one. The caller owns the cell.
     pub(super) fn take_hot(self) -> Option<usize> {
         let hot = self.word_at(0);

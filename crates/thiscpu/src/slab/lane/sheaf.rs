@@ -84,6 +84,19 @@ pub(super) fn load_below(slot: usize) -> usize {
     word(slot - 8).load(Relaxed)
 }
 
+/// Returns how many pointers lie below `top` in its sheaf, which may be any thread's.
+///
+/// Reads only the first word of the mapping, which never changes once it is set.
+pub(super) fn count_below(top: usize) -> usize {
+    // Relaxed: another CPU may have installed the sheaf, and its stores may arrive in any order.
+    // Then the word is 0, and the sheaf counts as empty.
+    let bytes = word(top & !(MAPPING_BYTES - 1)).load(Relaxed);
+    match bytes {
+        0 => 0,
+        _ => (top & (bytes - 1)).saturating_sub(HEADER_BYTES) / 8,
+    }
+}
+
 /// Returns whether `slot` is a slot, and not the end of the sheaf.
 pub(super) fn has_room(slot: usize) -> bool {
     word(slot).load(Relaxed) != 0
@@ -139,7 +152,7 @@ impl Sheaf {
         Some(word(self.top()).load(Relaxed))
     }
 
-    pub(crate) fn retain(mut self, is_wanted: impl Fn(usize) -> bool) -> Sheaf {
+    pub(crate) fn retain(mut self, mut is_wanted: impl FnMut(usize) -> bool) -> Sheaf {
         let pointers = self.pointers();
         self.set_count(0);
         pointers.filter(|&encoded| is_wanted(encoded)).for_each(|encoded| self.push(encoded));
@@ -230,6 +243,15 @@ static UNUSED: [SheafSource; CAPACITIES.len()] = [const {
     SheafSource { lock: Lock::new(), list: SheafList::new(), next: AtomicUsize::new(0) }
 }; CAPACITIES.len()];
 
+/// The bytes of all mappings of sheaves.
+static MAPPED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the bytes of all mappings of sheaves.
+pub(crate) fn mapped_bytes() -> usize {
+    // Relaxed, here and where it is added to: an estimate.
+    MAPPED_BYTES.load(Relaxed)
+}
+
 /// Allocates an empty sheaf of capacity `CAPACITIES[index]`; `None` if there is no memory.
 pub(crate) fn alloc(index: usize) -> Option<Sheaf> {
     let unused = &UNUSED[index];
@@ -243,6 +265,7 @@ pub(crate) fn alloc(index: usize) -> Option<Sheaf> {
     let mut at = unused.next.load(Relaxed);
     if at.is_multiple_of(MAPPING_BYTES) {
         let mapping = Host::map(MAPPING_BYTES).ok()?;
+        MAPPED_BYTES.fetch_add(MAPPING_BYTES, Relaxed);
         word(mapping).store(bytes, Relaxed);
         at = mapping + bytes;
     }
