@@ -6,71 +6,15 @@ use core::ffi::c_char;
 use core::fmt::{self, Write};
 use core::{mem, ptr};
 
-use thiscpu_malloc::{class_stats, is_counting, stats, write_stats_json};
+use thiscpu_malloc::export::{ClassTotals, Totals};
+use thiscpu_malloc::write_stats_json;
 
 use crate::errno::keep_errno;
-
-/// The totals, as in `thiscpu_malloc.h`. Fields are only ever added, at the end.
-#[repr(C)]
-struct Totals {
-    allocated_bytes: u64,
-    peak_allocated_bytes: u64,
-    free_bytes: u64,
-    free_blocks: u64,
-    large_blocks: u64,
-    large_bytes: u64,
-    guarded_blocks: u64,
-    guarded_blocks_total: u64,
-    system_bytes: u64,
-    peak_system_bytes: u64,
-    resident_bytes: u64,
-    mapped_bytes: u64,
-    retained_bytes: u64,
-    purgeable_bytes: u64,
-    purged_bytes: u64,
-    trades: u64,
-    remote_frees: u64,
-    is_counting: u64,
-}
-
-/// A size class, as in `thiscpu_malloc.h`. Fields are only ever added, at the end.
-#[repr(C)]
-struct Class {
-    size: u64,
-    allocations: u64,
-    frees: u64,
-    hits: u64,
-    trades: u64,
-    remote_frees: u64,
-    slabs: u64,
-    allocated_bytes: u64,
-    free_bytes: u64,
-}
 
 /// Stores the first `bytes` bytes of the totals; returns how many bytes there are.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn thiscpu_malloc_stats(to: *mut Totals, bytes: usize) -> usize {
-    let now = keep_errno(stats);
-    let totals = Totals {
-        allocated_bytes: now.allocated_bytes as u64,
-        peak_allocated_bytes: now.peak_allocated_bytes as u64,
-        free_bytes: now.free_bytes as u64,
-        free_blocks: now.free_blocks as u64,
-        large_blocks: now.large_blocks as u64,
-        large_bytes: now.large_bytes as u64,
-        guarded_blocks: now.guarded_blocks as u64,
-        guarded_blocks_total: now.guarded_blocks_total as u64,
-        system_bytes: now.system_bytes as u64,
-        peak_system_bytes: now.peak_system_bytes as u64,
-        resident_bytes: now.resident_bytes as u64,
-        mapped_bytes: now.mapped_bytes as u64,
-        retained_bytes: now.retained_bytes as u64,
-        purgeable_bytes: now.purgeable_bytes as u64,
-        purged_bytes: now.purged_bytes,
-        trades: now.trades,
-        remote_frees: now.remote_frees,
-        is_counting: is_counting().into(),
-    };
+    let totals = keep_errno(Totals::now);
     // SAFETY: the caller guarantees that many writable bytes, or passes null with 0.
     unsafe { copy_prefix(&totals, to, bytes) };
     size_of::<Totals>()
@@ -79,24 +23,13 @@ unsafe extern "C" fn thiscpu_malloc_stats(to: *mut Totals, bytes: usize) -> usiz
 /// Stores up to `count` classes of `bytes` bytes each; returns how many classes there are.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn thiscpu_malloc_class_stats(
-    to: *mut Class,
+    to: *mut ClassTotals,
     bytes: usize,
     count: usize,
 ) -> usize {
     let mut classes = 0;
-    for now in keep_errno(class_stats) {
+    for class in keep_errno(ClassTotals::all) {
         if classes < count {
-            let class = Class {
-                size: now.size as u64,
-                allocations: now.allocations,
-                frees: now.frees,
-                hits: now.hits,
-                trades: now.trades,
-                remote_frees: now.remote_frees,
-                slabs: now.slabs as u64,
-                allocated_bytes: now.allocated_bytes as u64,
-                free_bytes: now.free_bytes as u64,
-            };
             // SAFETY: the caller guarantees an array of `count` elements of that many bytes.
             unsafe { copy_prefix(&class, to.byte_add(classes * bytes), bytes) };
         }

@@ -12,6 +12,7 @@ pub use crate::alloc::{alloc_cold, alloc_fast_or};
 pub use crate::classes::{CELLS, SMALL_SIZE_MAX};
 pub use crate::free::{free_fast, free_gated, free_general};
 pub use crate::settings::{Assignment, ExitStats, exit_stats};
+pub use crate::stats::{ClassTotals, Totals};
 
 /// Allocates a block that [`define_malloc`](crate::define_malloc)'s function did not find.
 ///

@@ -4,6 +4,7 @@
 //! lanes know these numbers in any case, so they cost nothing until someone reads them.
 
 mod json;
+mod totals;
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -14,6 +15,7 @@ use crate::fast_path::is_counting;
 use crate::{guard, heap};
 
 pub use json::{stats_json, write_stats_json};
+pub use totals::{ClassTotals, Totals};
 
 const ALLOCATIONS: usize = 0;
 const FREES: usize = 1;
