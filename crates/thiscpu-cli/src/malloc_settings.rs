@@ -1,5 +1,6 @@
 //! Settings of the allocator: as arguments of `run`, and in the environment of `doctor`.
 
+use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 use thiscpu_malloc::export::Assignment;
 use thiscpu_malloc::{Setting, SettingError, settings};
@@ -17,6 +18,13 @@ pub(crate) fn parse(argument: &str) -> Result<String, String> {
         Ok(None) => Err("it is empty; write NAME=VALUE".to_owned()),
         Err(why) => Err(why.to_string()),
     }
+}
+
+/// Returns the signals that `run --heap-profile-signal` may name.
+pub(crate) fn signals() -> PossibleValuesParser {
+    let setting = settings().find(|setting| setting.name() == "profile_signal");
+    let values = setting.map_or(&[][..], Setting::values).iter().copied();
+    PossibleValuesParser::new(values.filter(|&value| value != "off"))
 }
 
 /// What the environment sets.

@@ -69,6 +69,35 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = malloc_settings::parse)]
     set: Vec<String>,
 
+    /// Write a heap profile to FILE when the program exits (read it with `thiscpu profile FILE`)
+    ///
+    /// Programs that it starts write FILE.PID.
+    #[arg(long, value_name = "FILE")]
+    heap_profile: Option<OsString>,
+
+    /// Sample a block in each BYTES that are allocated, on average
+    #[arg(
+        long,
+        value_name = "BYTES",
+        requires = "heap_profile",
+        default_value_t = thiscpu_malloc::profile::DEFAULT_INTERVAL,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 40)
+    )]
+    heap_profile_interval: u64,
+
+    /// Write the heap profile whenever the program gets this signal, such as USR2
+    #[arg(
+        long,
+        value_name = "SIGNAL",
+        requires = "heap_profile",
+        value_parser = malloc_settings::signals()
+    )]
+    heap_profile_signal: Option<String>,
+
+    /// Write the heap profile when memory reaches a new peak, so that a killed program leaves one
+    #[arg(long, requires = "heap_profile")]
+    heap_profile_at_peak: bool,
+
     /// Preload this library instead of searching for one
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,

@@ -22,9 +22,11 @@ extern "C" {
  * Changes a setting of the allocator from now on. docs/malloc.md lists names and values.
  *
  * A value that is NULL stands for the first of the setting's values, as a name without a value does
- * in THISCPU_MALLOC. Returns 0, or an error number, and then nothing has changed: ENOENT if no
- * setting has the name, EINVAL if the setting does not have the value, or ENOMEM if memory for it is
- * exhausted. Takes a lock and system calls. The path of a file takes a page for good.
+ * in THISCPU_MALLOC. Takes a lock and system calls. The path of a file takes a page for good.
+ *
+ * Returns 0, or an error number, and then nothing has changed: ENOENT if no setting has the name,
+ * EINVAL if the setting does not have the value, or EAGAIN if the value cannot take effect now. The
+ * reasons for that are exhausted memory, and a signal that the program handles.
  */
 int thiscpu_malloc_set(const char *name, const char *value);
 
@@ -115,6 +117,26 @@ size_t thiscpu_malloc_class_stats(thiscpu_malloc_class *classes, size_t bytes, s
  * call, so allow for some more. Costs what thiscpu_malloc_class_stats() does.
  */
 size_t thiscpu_malloc_stats_json(char *buffer, size_t bytes);
+
+/**
+ * Begins to sample blocks for a heap profile, one in each `interval` bytes on average.
+ *
+ * 0 stands for 512 KiB. With 1, almost every block is sampled. While a profile is on, an allocation
+ * takes some nanoseconds longer, and a sample microseconds. Blocks that were allocated before are
+ * not in the profile.
+ */
+void thiscpu_malloc_profile_start(uint64_t interval);
+
+/** Ends the sampling. The profile so far stays, and frees of its blocks are still counted. */
+void thiscpu_malloc_profile_stop(void);
+
+/**
+ * Writes the profile to the file at `path`, as text for `thiscpu profile` and pprof.
+ *
+ * Returns 0, EBUSY if another thread is writing one, or the number of the error that prevented it;
+ * the file is as it was then. May be called from a signal handler.
+ */
+int thiscpu_malloc_profile_write(const char *path);
 
 #ifdef __cplusplus
 }

@@ -26,7 +26,7 @@ unsafe extern "C" fn thiscpu_malloc_set(name: *const c_char, value: *const c_cha
     match changed {
         Ok(()) => 0,
         Err(SettingError::UnknownName) => libc::ENOENT,
-        Err(SettingError::NotApplied(_)) => libc::ENOMEM,
+        Err(SettingError::NotApplied(_)) => libc::EAGAIN,
         Err(_) => libc::EINVAL,
     }
 }

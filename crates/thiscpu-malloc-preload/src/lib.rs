@@ -5,8 +5,8 @@
 //! family, which may be in the middle of a call.
 //!
 //! Each file holds one family of symbols ([`c`], [`aligned`], [`glibc`], [`new`], [`new_nothrow`],
-//! [`delete`], [`introspection`], [`malloc_info`], [`loading`], [`vfork`], [`api`], [`stats_c`]) or
-//! one thing that they need.
+//! [`delete`], [`introspection`], [`malloc_info`], [`loading`], [`vfork`], [`api`], [`stats_c`],
+//! [`profile`]) or one thing that they need.
 
 mod aligned;
 mod api;
@@ -22,6 +22,7 @@ mod loading;
 mod malloc_info;
 mod new;
 mod new_nothrow;
+mod profile;
 mod rust_runtime;
 mod saved_stderr;
 mod settings;

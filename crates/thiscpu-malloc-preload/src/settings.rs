@@ -17,7 +17,7 @@ use thiscpu_malloc::export::{Assignment, ExitStats, exit_stats};
 use thiscpu_malloc::{SettingError, settings};
 
 use crate::errno::keep_errno;
-use crate::{inherited, rust_runtime, saved_stderr, stats_json, stats_table};
+use crate::{inherited, profile, rust_runtime, saved_stderr, stats_json, stats_table};
 
 // SAFETY: the loader calls the functions in this section once, at load. The arguments that it
 // passes may be ignored.
@@ -125,6 +125,7 @@ pub(crate) fn update_exit() {
 ///
 /// Runs when the process ends by `exit` or a return from `main`, but not by `_exit` or a signal.
 extern "C" fn end() {
+    profile::end();
     // Acquire: pairs with the Release in `update_exit`.
     if !KNOWS_STDERR.load(Acquire) {
         return;

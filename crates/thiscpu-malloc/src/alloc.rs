@@ -18,15 +18,15 @@ use thiscpu::__internal::{self, HAS_DIRECT, Handle, Lock, large, save_errno, tie
 use thiscpu::Tier;
 
 use crate::classes::{
-    CLASS_ALIGN_MAX, CLASS_COUNT, CLASS_SIZE_MAX, MEDIUM_SIZE_MAX, SMALL_SIZE_MAX, class_of,
-    class_of_cell, is_large, size_of_class,
+    CLASS_ALIGN_MAX, CLASS_COUNT, CLASS_SIZE_MAX, MEDIUM_SIZE_MAX, SMALL_SIZE_MAX, cell_of_small,
+    class_of, class_of_cell, is_large, size_of_class,
 };
 use crate::fast_path::{
     ALL_GUARDED, COUNTING, HARDENED, enable_when_ready, fast_cell, gated_cell, has_flag,
     is_counting, small_gated_cell,
 };
 use crate::heap::{self, cell_of, direct_objects_at, gated_objects_at, objects};
-use crate::{guard, large_class, scavenge, stats};
+use crate::{guard, large_class, profile, random, scavenge, stats};
 
 /// A cell of no class: what [`alloc_cold`] gets if none was looked up.
 const NO_CELL: usize = 0;
@@ -70,6 +70,11 @@ pub(crate) fn alloc_gated_or(
     size: usize,
     cold: impl Fn(usize, usize) -> Option<NonNull<u8>>,
 ) -> Option<NonNull<u8>> {
+    if profile::is_on()
+        && let Some(block) = alloc_profiled(size)
+    {
+        return Some(block);
+    }
     if size > MEDIUM_SIZE_MAX {
         return large_class::alloc_or(size, cold);
     }
@@ -85,6 +90,30 @@ pub(crate) fn alloc_gated_or(
         Some(cell) => cold(size, cell),
         None => cold(size, NO_CELL),
     }
+}
+
+/// Counts a call for the heap profile: samples the block, or takes it from this CPU's lane.
+///
+/// Returns `None` if the lane has none, and for large classes. [`alloc_run_by`] counts runs.
+#[inline(never)]
+fn alloc_profiled(size: usize) -> Option<NonNull<u8>> {
+    if size > CLASS_SIZE_MAX {
+        return None;
+    }
+    if profile::is_due(size)
+        && let Some(block) = profile::sample(size, default_align(size))
+    {
+        return Some(block);
+    }
+    if size > SMALL_SIZE_MAX {
+        return None;
+    }
+    if HAS_DIRECT {
+        return direct_objects_at(cell_of_small(size)).alloc_or(|| None);
+    }
+    let cell = gated_cell(size)?;
+    // SAFETY: the gated path is enabled, so sections are ready.
+    unsafe { gated_objects_at(cell) }.alloc_or(|| None)
 }
 
 // These are `extern "C"`, so they cannot unwind, and their callers need no frame to call them.
@@ -182,7 +211,7 @@ fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> 
     heap::bound_lane(class);
     if block.is_none() && is_large(class) {
         // A slab of the class may need many chunks in a row, and a run needs the fewest.
-        return alloc_run(size, align);
+        return alloc_uncounted_run(large::allocate, size, align);
     }
     block
 }
@@ -195,7 +224,7 @@ const MAX_ROTATED: usize = 252;
 /// So another one of the program's call sites finds the lane empty next time. Otherwise, in a
 /// program that repeats itself, only one call site would ever get guarded blocks.
 fn rotate_samples(objects: Handle<'_>) {
-    for _ in 0..guard::below(objects.sheaf_capacity().min(MAX_ROTATED)) {
+    for _ in 0..random::below(objects.sheaf_capacity().min(MAX_ROTATED)) {
         let Some(object) = objects.alloc_or(|| objects.alloc_slow()) else { break };
         // SAFETY: the object was just allocated from this class, and nothing else refers to it.
         unsafe { objects.free_to_slab(object) };
@@ -241,8 +270,22 @@ pub(crate) fn alloc_run(size: usize, align: usize) -> Option<NonNull<u8>> {
     alloc_run_by(large::allocate, size, align)
 }
 
-/// Allocates a run of chunks by one of the two functions for that.
+/// Allocates a run of chunks by one of the two functions for that, and counts it for the profile.
 fn alloc_run_by(
+    allocate: fn(usize, usize) -> Option<usize>,
+    size: usize,
+    align: usize,
+) -> Option<NonNull<u8>> {
+    let block = alloc_uncounted_run(allocate, size, align)?;
+    let address = block.as_ptr().addr();
+    if profile::is_on() && !guard::owns(address) && profile::is_due(size) {
+        profile::sample_large(address, size);
+    }
+    Some(block)
+}
+
+/// Allocates a run of chunks that the heap profile does not count, or has counted.
+fn alloc_uncounted_run(
     allocate: fn(usize, usize) -> Option<usize>,
     size: usize,
     align: usize,
@@ -312,6 +355,10 @@ fn alloc_large_zeroed(size: usize, align: usize) -> Option<NonNull<u8>> {
     let Some(class) = class_for(size, align) else {
         return alloc_run_by(large::allocate_zeroed, size, align);
     };
+    let sample = || profile::sample_run(large::allocate_zeroed, size, align);
+    if let Some(block) = alloc_sampled(size, sample) {
+        return Some(block);
+    }
     let block = alloc_unbegun(class, size, align.max(default_align(size)))?;
     if large_class::begin(block) { Some(block) } else { zero(block, size) }
 }
@@ -319,9 +366,16 @@ fn alloc_large_zeroed(size: usize, align: usize) -> Option<NonNull<u8>> {
 #[cold]
 fn alloc_over_aligned(size: usize, align: usize) -> Option<NonNull<u8>> {
     match class_for(size, align) {
-        Some(class) => alloc_in_class(class, size, align),
+        Some(class) => alloc_sampled(size, || profile::sample(size, align))
+            .or_else(|| alloc_in_class(class, size, align)),
         None => alloc_run(size, align),
     }
+}
+
+/// Counts a call for the heap profile, and calls `sample` if its block is to be sampled.
+#[inline]
+fn alloc_sampled(size: usize, sample: impl Fn() -> Option<NonNull<u8>>) -> Option<NonNull<u8>> {
+    if profile::is_on() && profile::is_due(size) { sample() } else { None }
 }
 
 /// Returns the smallest class whose blocks fit size and alignment, if there is one.

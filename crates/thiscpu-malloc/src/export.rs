@@ -10,8 +10,9 @@ pub use thiscpu;
 
 pub use crate::alloc::{alloc_cold, alloc_fast_or};
 pub use crate::classes::{CELLS, SMALL_SIZE_MAX};
+pub use crate::fast_path::MALLOC_LIMIT;
 pub use crate::free::{free_fast, free_gated, free_general};
-pub use crate::settings::{Assignment, ExitStats, exit_stats};
+pub use crate::settings::{Assignment, ExitStats, exit_stats, try_write_profile};
 pub use crate::stats::{ClassTotals, Totals};
 
 /// Allocates a block that [`define_malloc`](crate::define_malloc)'s function did not find.
@@ -39,7 +40,8 @@ macro_rules! define_malloc {
     ) => {
         $crate::export::thiscpu::define_malloc_fn!(
             $(#[$attribute])* $visibility fn $name() -> $block, in $section,
-            cells: $crate::export::CELLS, largest: $crate::export::SMALL_SIZE_MAX, gated: $gated
+            cells: $crate::export::CELLS, largest: $crate::export::SMALL_SIZE_MAX,
+            limit: $crate::export::MALLOC_LIMIT, gated: $gated
         );
     };
 }

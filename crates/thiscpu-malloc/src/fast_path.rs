@@ -17,7 +17,10 @@ use crate::classes::{
 };
 use crate::{guard, heap};
 
-/// A set of the flags below. All but [`HARDENED`] block the fast and the gated path.
+/// A set of the flags below.
+///
+/// [`COUNTING`], [`ALL_GUARDED`] and [`NOT_READY`] block the fast and the gated path; [`PROFILED`]
+/// only diverts `malloc` from the fast path.
 static FLAGS: AtomicU8 = AtomicU8::new(NOT_READY);
 /// Calls are counted.
 pub(crate) const COUNTING: u8 = 1;
@@ -27,11 +30,19 @@ pub(crate) const HARDENED: u8 = 2;
 pub(crate) const ALL_GUARDED: u8 = 4;
 /// Sections cannot be entered: not yet, or not at all.
 const NOT_READY: u8 = 8;
+/// Blocks are sampled for the heap profile.
+pub(crate) const PROFILED: u8 = 16;
 
 /// All small sizes are below this one, unless it is 0: then the paths are disabled.
 ///
 /// So one comparison tells whether a size is small and the gated path is enabled.
 static FAST_SIZE_LIMIT: AtomicUsize = AtomicUsize::new(0);
+/// The fast path may allocate sizes below this one. It is 0 while `malloc` is diverted.
+///
+/// `free` does not look at it. Where direct sections exist, the direct table says whether they may
+/// be entered, and so this word only diverts. Elsewhere it is also 0 while the paths are disabled.
+pub static MALLOC_LIMIT: AtomicUsize =
+    AtomicUsize::new(if HAS_DIRECT { SMALL_SIZE_MAX + 1 } else { 0 });
 /// Held while flags and what follows from them change.
 static UPDATE_LOCK: Lock = Lock::new();
 
@@ -48,11 +59,14 @@ fn update(change: impl FnOnce(u8) -> u8) {
     // are ready. A few calls may still pass after the paths were disabled. Last, because
     // `enable_when_ready` concludes from it that all of this was done.
     FAST_SIZE_LIMIT.store(if is_unblocked { SMALL_SIZE_MAX + 1 } else { 0 }, Release);
+    let may_be_fast = flags & PROFILED == 0 && (HAS_DIRECT || is_unblocked);
+    // Release: pairs with the Acquire in `small_gated_cell`.
+    MALLOC_LIMIT.store(if may_be_fast { SMALL_SIZE_MAX + 1 } else { 0 }, Release);
 }
 
 /// Returns whether these flags allow the paths.
 fn is_unblocked(flags: u8) -> bool {
-    flags & !HARDENED == 0
+    flags & !(HARDENED | PROFILED) == 0
 }
 
 fn set_flag(flag: u8) {
@@ -114,6 +128,12 @@ pub(crate) fn disable_hardening() {
     update(|flags| flags & !HARDENED);
 }
 
+/// Diverts `malloc` from the fast path, so that the heap profile sees all calls, or does not.
+pub(crate) fn set_profiled(is_profiled: bool) {
+    tier_or_best();
+    update(|flags| if is_profiled { flags | PROFILED } else { flags & !PROFILED });
+}
+
 /// Guards one block in `interval`, however long that takes, once hardening is enabled.
 ///
 /// With 1, that includes blocks that lanes have.
@@ -129,16 +149,17 @@ pub fn sample_every(interval: u32) {
 /// No flag is read: while one blocks the fast path, the direct table is empty.
 #[inline(always)]
 pub(crate) fn fast_cell(size: usize) -> Option<usize> {
-    (HAS_DIRECT && size <= SMALL_SIZE_MAX).then(|| cell_of_small(size))
+    // Relaxed: a call that runs while the limit changes may see either value.
+    (HAS_DIRECT && size < MALLOC_LIMIT.load(Relaxed)).then(|| cell_of_small(size))
 }
 
-/// Returns the cell for `size` if it is small and the gated path is enabled.
+/// Returns the cell for `size` if it is small and the gated path is enabled and not diverted.
 ///
 /// Sections then are ready.
 #[inline(always)]
 pub(crate) fn small_gated_cell(size: usize) -> Option<usize> {
     // Acquire: pairs with the Release in `update`.
-    (size < FAST_SIZE_LIMIT.load(Acquire)).then(|| cell_of_small(size))
+    (size < MALLOC_LIMIT.load(Acquire)).then(|| cell_of_small(size))
 }
 
 /// Returns the cell for a size that is small or medium, if the gated path is enabled.

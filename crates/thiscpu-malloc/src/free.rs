@@ -8,7 +8,7 @@
 //!  free_general    the address is odd, or the fast lookup found no class; a full one decides:
 //!   free_in_class         the class is large or has 8 bytes, or the fast lookup does not cover it
 //!   free_counted          calls are counted, all blocks guarded, or sections not ready
-//!   free_run_or_guarded   the block belongs to no class
+//!   free_run_or_guarded   the block is sampled or guarded, or belongs to no class
 //! ```
 //!
 //! `libthiscpu_malloc.so` enters the same chain: its `free` is the fast path in assembly, see
@@ -25,7 +25,7 @@ use crate::heap::{
     self, Ended, cell_of, direct_objects_at, end_use, fast_cell_of, gated_objects_at, is_aligned,
     objects_at,
 };
-use crate::{guard, stats};
+use crate::{guard, profile, stats};
 
 /// Frees a block.
 ///
@@ -166,7 +166,7 @@ unsafe extern "C" fn free_counted(block: NonNull<u8>, cell: usize) {
     }
 }
 
-/// Frees a block that belongs to no class.
+/// Frees a block that belongs to no class: a sampled, guarded or large one.
 ///
 /// # Safety
 ///
@@ -175,11 +175,16 @@ unsafe extern "C" fn free_counted(block: NonNull<u8>, cell: usize) {
 unsafe extern "C" fn free_run_or_guarded(block: NonNull<u8>) {
     let _errno = save_errno();
     let address = block.as_ptr().addr();
+    if let Some(class) = heap::class_of_sampled(address) {
+        // SAFETY: the caller guarantees that the block is allocated and not used any more.
+        return unsafe { profile::free_sampled(block, class) };
+    }
     if guard::owns(address) {
         // SAFETY: the address is in the pool, and the caller guarantees that its block is not
         // used any more.
         return unsafe { guard::free(block) };
     }
+    profile::forget_large(address);
     match large::size(address) {
         Some(size) if large::free(address) => stats::record_large(-(size as i64), -1),
         _ => abort_invalid(address),

@@ -1,7 +1,7 @@
-//! The heap: one group, with a class of objects for each size class.
+//! The heap: one group, with a class of objects for each size class, and one of sampled objects.
 
 use thiscpu::__internal::{
-    self, CELL_BYTES, Class, DirectMalloc, Fence, Group, Handle, Ready, Tag, large,
+    self, CELL_BYTES, Class, DirectMalloc, Fence, Group, Handle, LANELESS, Ready, Tag, large,
 };
 
 use crate::classes::{
@@ -35,6 +35,32 @@ const fn tag_of_class(class: usize) -> Tag {
     assert!(cell_of_class(class) <= Tag::MAX as usize);
     let cell = cell_of_class(class) as Tag;
     if is_large(class) { -cell } else { cell }
+}
+
+/// The classes of sampled blocks, which have no cells in lanes. There are no large ones.
+static SAMPLED_CLASSES: [Class; FIRST_LARGE] = {
+    let mut classes = [const { Class::new(8, 8, LANELESS) }; FIRST_LARGE];
+    let mut class = 0;
+    while class < FIRST_LARGE {
+        classes[class] = Class::new(size_of_class(class), 8, LANELESS - class as Tag);
+        class += 1;
+    }
+    classes
+};
+
+/// Returns the sampled objects of a class, which are only in slabs.
+pub(crate) fn sampled_objects(class: usize) -> Handle<'static> {
+    GROUP.handle(&SAMPLED_CLASSES[class], cell_of_class(class))
+}
+
+/// Returns the class of the sampled small block at an address, if one may be there.
+#[inline(always)]
+pub(crate) fn class_of_sampled(address: usize) -> Option<usize> {
+    class_of_sampled_tag(__internal::tag_of(address))
+}
+
+fn class_of_sampled_tag(tag: Tag) -> Option<usize> {
+    (tag <= LANELESS).then_some((LANELESS - tag) as usize)
 }
 
 /// Returns the objects of a class.
@@ -115,8 +141,9 @@ pub(crate) fn bound_lane(class: usize) {
 pub(crate) fn blocks_by_class() -> [(usize, usize); CLASS_COUNT] {
     let mut blocks = [(0, 0); CLASS_COUNT];
     for (tag, outside, free) in __internal::objects_by_tag() {
-        if let Some(cell) = cell_of_tag(tag) {
-            let class = &mut blocks[class_of_cell(cell)];
+        let class = cell_of_tag(tag).map(class_of_cell).or_else(|| class_of_sampled_tag(tag));
+        if let Some(class) = class {
+            let class = &mut blocks[class];
             *class = (class.0 + outside, class.1 + free);
         }
     }
@@ -192,8 +219,8 @@ pub(crate) fn end_use(address: usize) -> Ended {
 fn cell_of_tag(tag: Tag) -> Option<usize> {
     match tag {
         1.. => Some(tag as usize),
-        // No other memory has a tag that low.
-        _ if tag <= -(CELL_BYTES as Tag) => Some(tag.unsigned_abs() as usize),
+        // Tags above are of memory without a class, and tags below of sampled blocks.
+        _ if LANELESS < tag && tag <= -(CELL_BYTES as Tag) => Some(tag.unsigned_abs() as usize),
         _ => None,
     }
 }

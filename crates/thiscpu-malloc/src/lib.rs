@@ -22,6 +22,7 @@
 ///
 /// [Benchmarks]: https://github.com/thiscpu/thiscpu/blob/main/docs/benchmarks.md#allocators-1
 /// [glossary]: https://github.com/thiscpu/thiscpu/blob/main/docs/glossary.md
+/// [profile]: https://github.com/thiscpu/thiscpu/blob/main/docs/design/profile.md
 /// [slab]: https://github.com/thiscpu/thiscpu/blob/main/docs/design/slab.md
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/malloc.md")]
@@ -37,9 +38,12 @@ mod free;
 mod guard;
 mod heap;
 mod large_class;
+pub mod profile;
+mod random;
 mod resize;
 mod scavenge;
 mod settings;
+mod stack;
 mod stats;
 
 pub use alloc::{allocate, allocate_aligned, allocate_aligned_zeroed, allocate_zeroed};

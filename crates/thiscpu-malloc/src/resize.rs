@@ -7,8 +7,8 @@ use thiscpu::__internal::{large, save_errno};
 use crate::alloc::{alloc_run, allocate_aligned};
 use crate::classes::{MEDIUM_SIZE_MAX, class_of_cell, size_of_class};
 use crate::free::{abort_invalid, free};
-use crate::heap::{cell_of, may_be_in_use};
-use crate::{guard, stats};
+use crate::heap::{cell_of, class_of_sampled, may_be_in_use};
+use crate::{guard, profile, stats};
 
 /// Returns a block of at least `size` bytes with the contents of `block`, which it replaces.
 ///
@@ -88,10 +88,18 @@ fn allocate_resized(before: usize, size: usize, align: usize, is_run: bool) -> O
 /// Resizes a run of chunks without copying, where that is possible; returns where it is then.
 fn resize_run(block: NonNull<u8>, before: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
     let _errno = save_errno();
+    let from = block.as_ptr().addr();
     let size = (size <= isize::MAX as usize).then_some(size)?;
-    let address = large::resize(block.as_ptr().addr(), size, align)?;
-    stats::record_large(large::size(address).unwrap_or(0) as i64 - before as i64, 0);
-    NonNull::new(ptr::with_exposed_provenance_mut(address))
+    let sample = large::take_sample(from);
+    let Some(to) = large::resize(from, size, align) else {
+        if sample != 0 {
+            large::set_sample(from, sample);
+        }
+        return None;
+    };
+    profile::resized_large(from, sample, to, size);
+    stats::record_large(large::size(to).unwrap_or(0) as i64 - before as i64, 0);
+    NonNull::new(ptr::with_exposed_provenance_mut(to))
 }
 
 /// Returns the number of usable bytes of a block: at least as many as were requested.
@@ -104,6 +112,9 @@ fn resize_run(block: NonNull<u8>, before: usize, size: usize, align: usize) -> O
 /// The block was allocated by this crate and not freed since.
 pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
     let address = block.as_ptr().addr();
+    if let Some(class) = class_of_sampled(address) {
+        return profile::usable_size(block, class);
+    }
     match cell_of(address) {
         Some(cell) if !may_be_in_use(address, cell) => abort_invalid(address),
         Some(cell) => size_of_class(class_of_cell(cell)),

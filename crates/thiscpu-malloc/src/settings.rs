@@ -6,6 +6,7 @@
 
 mod exit_stats;
 mod form;
+mod heap_profile;
 mod saved_path;
 
 use core::fmt;
@@ -15,9 +16,10 @@ use thiscpu::__internal::large::{Thp, set_thp};
 use crate::fast_path::{disable_hardening, enable_hardening};
 
 pub use exit_stats::{ExitStats, exit_stats};
+pub use heap_profile::try_write_profile;
 
 /// All settings, in the order of the document.
-static SETTINGS: [Setting; 3] = [
+static SETTINGS: [Setting; 8] = [
     Setting {
         name: "stats",
         values: &["table", "json", "json:FILE", "off"],
@@ -38,6 +40,41 @@ static SETTINGS: [Setting; 3] = [
         default: "dense",
         cost: "always: 2 MiB per page that a large block uses; never: time",
         apply: apply_thp,
+    },
+    Setting {
+        name: "profile",
+        values: &["FILE", "off"],
+        default: "off",
+        cost: "at most 1 % of time at the default interval",
+        apply: heap_profile::apply_file,
+    },
+    Setting {
+        name: "profile_interval",
+        values: &["BYTES"],
+        default: "524288",
+        cost: "some microseconds for each sample",
+        apply: heap_profile::apply_interval,
+    },
+    Setting {
+        name: "profile_signal",
+        values: &["USR2", "USR1", "HUP", "PROF", "QUIT", "URG", "WINCH", "off"],
+        default: "off",
+        cost: "nothing until the signal comes",
+        apply: heap_profile::apply_signal,
+    },
+    Setting {
+        name: "profile_at_peak",
+        values: &["on", "off"],
+        default: "off",
+        cost: "a file written, at most once a second",
+        apply: heap_profile::apply_at_peak,
+    },
+    Setting {
+        name: "profile_pid",
+        values: &["PID"],
+        default: "0",
+        cost: "nothing",
+        apply: heap_profile::apply_owner,
     },
 ];
 
@@ -60,7 +97,8 @@ impl Setting {
 
     /// Returns its values. A name without a value stands for the first one.
     ///
-    /// `FILE` stands for a path.
+    /// `FILE` stands for a path, `BYTES` for a number from 1 to 2^40, and `PID` for the ID of a
+    /// process or 0.
     pub fn values(&self) -> &'static [&'static str] {
         self.values
     }
@@ -178,9 +216,11 @@ impl<'a> Assignment<'a> {
             .iter()
             .find(|setting| setting.name.as_bytes() == name)
             .ok_or(SettingError::UnknownName)?;
-        let value = value.unwrap_or(setting.values[0].as_bytes());
-        let is_valid = setting.values.iter().any(|form| form::fits(form, value));
-        is_valid.then_some(Assignment { setting, value }).ok_or(SettingError::InvalidValue(setting))
+        let fits = |value: &&[u8]| setting.values.iter().any(|form| form::fits(form, value));
+        match value.or(form::word(setting.values[0])).filter(fits) {
+            Some(value) => Ok(Assignment { setting, value }),
+            None => Err(SettingError::InvalidValue(setting)),
+        }
     }
 
     /// Makes the value take effect.

@@ -157,7 +157,7 @@ impl ClassStats {
 pub struct Stats {
     /// Bytes of blocks in use now, including large ones and excluding guarded ones.
     ///
-    /// A block counts with the size of its class, or with whole chunks of 64 KiB if it is large.
+    /// A block counts with the size of its class, or with whole chunks of 64 KiB if it has none.
     pub allocated_bytes: usize,
     /// The highest value of `allocated_bytes` that was noticed in this process.
     ///
@@ -170,8 +170,8 @@ pub struct Stats {
     pub free_blocks: usize,
     /// Blocks in use now that belong to no size class.
     ///
-    /// These are blocks of more than 4 MiB, blocks with an alignment above 64 KiB, and blocks that
-    /// were resized to more than 512 KiB.
+    /// These are blocks of more than 4 MiB, blocks with an alignment above 64 KiB, blocks that were
+    /// resized to more than 512 KiB, and blocks of more than 32 KiB that a heap profile samples.
     pub large_blocks: usize,
     /// Bytes of blocks in use now that belong to no size class.
     pub large_bytes: usize,

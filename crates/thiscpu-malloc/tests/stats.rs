@@ -66,7 +66,7 @@ fn assert_close(found: usize, expected: usize, when: &str) {
     assert!(found.abs_diff(expected) <= expected / 100, "{when}: {found}, expected {expected}");
 }
 
-/// Free blocks in lanes and barns are not in use, whichever thread freed them.
+/// Checks that free blocks in lanes and barns are not in use, whichever thread freed them.
 fn allocated_bytes_are_those_of_blocks_in_use() {
     let before = SIZES.map(|size| class(size).allocated_bytes);
     let total = stats().allocated_bytes;
@@ -96,7 +96,7 @@ fn allocated_bytes_are_those_of_blocks_in_use() {
     assert_eq!(stats().allocated_bytes, total);
 }
 
-/// Each byte that leaves the system's count was purged once.
+/// Checks that each byte that leaves the system's count was purged once.
 fn purged_bytes_are_those_that_left() {
     let blocks = take(512, BLOCKS);
     let before = stats();
@@ -114,7 +114,7 @@ fn purged_bytes_are_those_that_left() {
     assert!(after.resident_bytes > after.system_bytes && after.resident_bytes < 8 << 20);
 }
 
-/// Blocks that another lane's thread frees count once they are back in their slabs.
+/// Checks that blocks that another lane's thread frees count once they are in their slabs.
 fn remote_frees_are_counted() {
     let cpus: Vec<usize> = cpus::allowed().into_iter().take(2).collect();
     let [first, second] = cpus[..] else { return eprintln!("skipped: needs two CPUs") };
@@ -195,7 +195,7 @@ fn json_has_all_numbers() {
     serde_json::from_slice::<Value>(&buffer.text[..buffer.length]).unwrap();
 }
 
-/// Numbers stay possible while threads allocate and free.
+/// Checks that numbers stay possible while threads allocate and free.
 fn numbers_are_plausible_while_threads_allocate() {
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -2,11 +2,12 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    os::unix::ffi::OsStrExt as _,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::Path,
 };
 
 use anyhow::{Context as _, Result, bail};
+use thiscpu_malloc::export::Assignment;
 
 use super::Args;
 
@@ -19,18 +20,30 @@ pub(super) fn requested(args: &Args) -> Result<Vec<OsString>> {
     if args.harden {
         words.push("harden".into());
     }
+    if let Some(file) = &args.heap_profile {
+        words.push(with_file("profile=", "--heap-profile FILE", file)?);
+        words.push(format!("profile_interval={}", args.heap_profile_interval).into());
+        // This process becomes the program, with its ID. Others inherit the words.
+        words.push(format!("profile_pid={}", std::process::id()).into());
+        if let Some(signal) = &args.heap_profile_signal {
+            words.push(format!("profile_signal={signal}").into());
+        }
+        if args.heap_profile_at_peak {
+            words.push("profile_at_peak".into());
+        }
+    }
     words.extend(args.set.iter().map(OsString::from));
     Ok(words)
 }
 
 fn stats(format: &OsStr) -> Result<OsString> {
-    match format.as_bytes() {
-        b"table" => Ok("stats".into()),
-        b"json" => Ok("stats=json".into()),
-        other => match other.strip_prefix(b"json:") {
-            Some(file) => with_file("stats=json:", "--stats=json:FILE", OsStr::from_bytes(file)),
-            None => bail!("invalid --stats={}: expected json or json:FILE", format.display()),
-        },
+    if let Some(file) = format.as_bytes().strip_prefix(b"json:") {
+        return with_file("stats=json:", "--stats=json:FILE", OsStr::from_bytes(file));
+    }
+    match Assignment::new(b"stats", Some(format.as_bytes())) {
+        Ok(Assignment { value: b"table", .. }) => Ok("stats".into()),
+        Ok(Assignment { value, .. }) => Ok(OsString::from_vec([b"stats=", value].concat())),
+        Err(why) => bail!("invalid --stats={}: {why}", format.display()),
     }
 }
 

@@ -53,12 +53,63 @@ fn run_checks_and_passes_settings() {
     assert_eq!(text(&output.stdout), "harden=off,stats,harden,stats=off");
     assert_eq!(text(&output.stderr), "");
     for (wrong, why) in [
-        ("bogus", "there are: stats, harden, thp"),
-        ("stats=xml", "table, off"),
+        ("bogus", "there are: stats, harden, thp, profile"),
+        ("stats=xml", "table, json"),
         ("stats=table,harden", "repeat --set"),
         ("", "NAME=VALUE"),
     ] {
         assert_refused(run(&["--set", wrong, "--", "true"]), 125, &["--set", why]);
+    }
+}
+
+#[test]
+fn run_passes_options_as_words() {
+    let _exclusive = exclusive();
+    let place = directory("words");
+    let script = "echo $$ $THISCPU_MALLOC";
+    let words = |options: &[&str]| {
+        let mut command = run(&[options, &["--", "sh", "-c", script]].concat());
+        // A shell that inherits a profile would write one.
+        let output = command.current_dir(&place).output().unwrap();
+        assert!(output.status.success(), "{options:?}: {}", text(&output.stderr));
+        let said = text(&output.stdout);
+        let (process, words) = said.trim_end().split_once(' ').unwrap();
+        words.replace(process, "PID").replace(place.to_str().unwrap(), "HERE")
+    };
+    assert_eq!(words(&["--stats"]), "stats");
+    assert_eq!(words(&["--stats=json"]), "stats=json");
+    assert_eq!(words(&["--stats=json:a.json", "--harden"]), "stats=json:HERE/a.json,harden");
+    // This process has become the shell, so it has its ID.
+    assert_eq!(
+        words(&["--heap-profile", "heap"]),
+        "profile=HERE/heap,profile_interval=524288,profile_pid=PID"
+    );
+    let all = [
+        "--heap-profile=x/../heap",
+        "--heap-profile-interval=1000",
+        "--heap-profile-signal=USR2",
+        "--heap-profile-at-peak",
+    ];
+    assert_eq!(
+        words(&all),
+        "profile=HERE/x/../heap,profile_interval=1000,profile_pid=PID,profile_signal=USR2,\
+         profile_at_peak"
+    );
+}
+
+#[test]
+fn run_refuses_options_that_cannot_be_words() {
+    let _exclusive = exclusive();
+    for (options, reason) in [
+        (&["--heap-profile=a,b"][..], "has a comma"),
+        (&["--stats=json:a,b"], "has a comma"),
+        (&["--stats=xml"], "its values are: table, json, json:FILE, off"),
+        (&["--stats=json:"], "no file is given"),
+        (&["--heap-profile-interval=5"], "--heap-profile"),
+        (&["--heap-profile=a", "--heap-profile-interval=0"], "0 is not in"),
+        (&["--heap-profile=a", "--heap-profile-signal=KILL"], "possible values"),
+    ] {
+        assert_refused(run(&[options, &["true"]].concat()), 125, &[reason]);
     }
 }
 

@@ -44,7 +44,7 @@ fn malloc_stats_prints_the_table() {
 }
 
 /// The exported symbols. There must be no others, which would replace a program's own.
-const FAMILY: [&str; 50] = [
+const FAMILY: [&str; 53] = [
     "_ZdaPv",
     "_ZdaPvRKSt9nothrow_t",
     "_ZdaPvSt11align_val_t",
@@ -92,6 +92,9 @@ const FAMILY: [&str; 50] = [
     "realloc",
     "reallocarray",
     "thiscpu_malloc_class_stats",
+    "thiscpu_malloc_profile_start",
+    "thiscpu_malloc_profile_stop",
+    "thiscpu_malloc_profile_write",
     "thiscpu_malloc_stats",
     "thiscpu_malloc_stats_json",
     "valloc",

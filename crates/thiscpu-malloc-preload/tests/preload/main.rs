@@ -5,5 +5,6 @@ mod family;
 mod fixture;
 mod life;
 mod loading;
+mod profile;
 mod settings;
 mod stats;

@@ -10,8 +10,7 @@
 //!
 //! - [`pool`] allocates and frees the blocks; [`pages`] knows their addresses, [`quarantine`] the
 //!   order in which they are used again, and [`slot`] what is known of each.
-//! - [`sampler`], [`throttle`] and [`random`] choose the calls that get one.
-//! - [`stack`] finds the callers.
+//! - [`sampler`] and [`throttle`] choose the calls that get one.
 //! - [`error`], [`report`], [`stderr`] and [`signal`] detect errors and report them.
 //!
 //! Nothing in this module calls malloc, and no stack is walked while a lock is held.
@@ -20,12 +19,10 @@ mod error;
 mod pages;
 mod pool;
 mod quarantine;
-mod random;
 mod report;
 mod sampler;
 mod signal;
 mod slot;
-mod stack;
 mod stderr;
 mod throttle;
 
@@ -33,11 +30,10 @@ use core::ptr::NonNull;
 
 use thiscpu::__internal::{Lock, save_errno};
 
+use crate::stack::Stack;
 use error::Error;
-use stack::Stack;
 use throttle::Throttle;
 
-pub(crate) use random::below;
 pub use sampler::sample;
 pub(crate) use sampler::sample_every;
 
@@ -51,7 +47,7 @@ static THROTTLE: Throttle = Throttle::new();
 pub(crate) fn enable() -> bool {
     let _errno = save_errno();
     let _guard = ENABLE_LOCK.lock();
-    random::init();
+    crate::random::init();
     sampler::init() && pool::init() && signal::init()
 }
 

@@ -12,9 +12,9 @@ use thiscpu::__internal::{Guard, Lock};
 use super::error::{Error, ErrorKind};
 use super::pages::{self, PoolAddress, close, locate, open, page};
 use super::quarantine::{Quarantine, SLOTS};
-use super::random;
 use super::slot::{Block, Canary, Slot, State};
-use super::stack::Stack;
+use crate::random;
+use crate::stack::Stack;
 
 /// The slots that are reserved for call sites without a block in the pool.
 ///

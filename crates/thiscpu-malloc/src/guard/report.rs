@@ -11,8 +11,8 @@ use core::{mem, ptr};
 
 use super::error::Error;
 use super::slot::State;
-use super::stack::{self, Stack};
 use super::stderr::write_line;
+use crate::stack::{self, Stack};
 
 /// The thread that writes the report, or 0. A process writes one report, and ends with it.
 static REPORTER: AtomicU32 = AtomicU32::new(0);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use thiscpu::PerCpu;
 
-use super::random;
+use crate::random;
 
 // Relaxed, for both: tests set them before they count on them.
 

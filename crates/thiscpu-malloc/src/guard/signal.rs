@@ -17,8 +17,8 @@ use core::sync::atomic::{
 
 use thiscpu::__internal::save_errno;
 
-use super::stack::{self, Stack};
 use super::{pages, pool, report};
+use crate::stack::{self, Stack};
 
 type SigactionFn = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 type HandlerFn = unsafe extern "C" fn(c_int);

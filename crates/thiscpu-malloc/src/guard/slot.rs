@@ -4,7 +4,7 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-use super::stack::{SavedStack, Stack};
+use crate::stack::{SavedStack, Stack};
 
 /// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char};
 use core::ptr;
 use core::sync::atomic::{
     AtomicPtr,
-    Ordering::{Acquire, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 /// The path that was set last. Signal handlers may read it.
@@ -35,6 +35,11 @@ impl SavedPath {
             self.path.store(copy.cast(), Release);
         }
         Ok(())
+    }
+
+    /// Keeps no path from now on.
+    pub(crate) fn clear(&self) {
+        self.path.store(ptr::null_mut(), Relaxed);
     }
 
     /// Returns the path, if one was set.

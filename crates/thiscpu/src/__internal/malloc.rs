@@ -60,15 +60,16 @@ macro_rules! define_section_fn {
 /// Defines a function that allocates: `fn(size: usize)` to a pointer.
 ///
 /// `cells` has the cell of each size up to `largest`, in the item of the group with malloc's direct
-/// table. If the section does not commit, the function becomes a jump to `gated`, which has its
-/// type.
+/// table. `limit` is a word: sizes from it on are not looked up. It never exceeds `largest` by more
+/// than 1, and is 0 to make all calls miss. If the section does not commit, the function becomes a
+/// jump to `gated`, which has its type.
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 #[macro_export]
 macro_rules! define_malloc_fn {
     (
         $(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $object:ty, in $section:literal,
-        cells: $cells:path, largest: $largest:expr, gated: $gated:path
+        cells: $cells:path, largest: $largest:expr, limit: $limit:path, gated: $gated:path
     ) => {
         const _: () = {
             let cells: &[u16] = &$cells;
@@ -81,8 +82,8 @@ macro_rules! define_malloc_fn {
             $(#[$attribute])* [$visibility extern "C-unwind" fn $name(size: usize) -> $object]
             in $section,
             code: [
-                "cmp rdi, {LARGEST}",
-                "ja 37f",
+                "cmp rdi, qword ptr [rip + {limit}]",
+                "jae 37f",
                 "lea rax, [rip + {cells}]",
                 "movzx r10d, word ptr [rax + rdi*2]",
                 "lea rsi, [rip + {direct} + {ITEMS_OFFSET}]",
@@ -114,7 +115,7 @@ macro_rules! define_malloc_fn {
                 "jmp {write_after_free}",
             ]
             cells = sym $cells,
-            LARGEST = const $largest,
+            limit = sym $limit,
             gated = sym $gated,
             write_after_free = sym $crate::__internal::malloc::write_after_free,
         );

@@ -24,13 +24,17 @@ pub use crate::slab::arena::heap_error::{HeapError, note_other_namespace};
 pub use crate::slab::arena::large;
 pub use crate::slab::arena::purge::{purge, purge_some_if_due};
 pub use crate::slab::arena::usage::{Usage, usage};
-pub use crate::slab::arena::{NO_TAG, Tag, disable_fast_free, fast_tag_of, memory, tag_of};
+pub use crate::slab::arena::{
+    LANELESS, NO_TAG, Tag, disable_fast_free, fast_tag_of, memory, tag_of,
+};
 pub use crate::slab::backend::node_slabs::objects_by_tag;
 pub use crate::slab::class::Lifecycle;
 pub use crate::slab::class::shrink::Fence;
 pub use crate::slab::class::{CELL_BYTES, Class, Group, Handle};
 pub use crate::sys::errno::{Saved, save as save_errno};
 pub use crate::sys::lock::{Guard, Lock};
+#[cfg(not(thiscpu_model))]
+pub use crate::sys::rseq::sample_left::sample_left;
 pub use crate::sys::startup::WARNED_MARK;
 pub use crate::sys::stderr::write_line;
 

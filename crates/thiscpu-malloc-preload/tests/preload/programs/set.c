@@ -2,9 +2,21 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 
 #include "check.h"
 #include "thiscpu_malloc.h"
+
+static void handle(int signal) { (void)signal; }
+
+/* A signal that the program handles stays the program's. Another one gets its default back. */
+static void signals(__typeof__(thiscpu_malloc_set) *set) {
+    CHECK(signal(SIGUSR1, handle) == SIG_DFL);
+    CHECK(set("profile_signal", "USR2") == 0 && set("profile_signal", "USR1") == EAGAIN);
+    CHECK(signal(SIGUSR2, SIG_DFL) != SIG_DFL && signal(SIGUSR1, SIG_DFL) == handle);
+    CHECK(set("profile_signal", "USR1") == 0 && set("profile_signal", "off") == 0);
+    CHECK(signal(SIGUSR1, SIG_DFL) == SIG_DFL);
+}
 
 int main(void) {
     __typeof__(thiscpu_malloc_set) *set =
@@ -14,6 +26,9 @@ int main(void) {
     CHECK(set("harden", "on") == 0 && set("harden", "off") == 0);
     CHECK(set("no such setting", "on") == ENOENT && set(NULL, NULL) == ENOENT);
     CHECK(set("stats", "xml") == EINVAL && set("stats", "") == EINVAL);
+    CHECK(set("profile", NULL) == EINVAL && set("profile_interval", "0") == EINVAL);
+    CHECK(set("profile", "/dev/null") == 0 && set("profile", "off") == 0);
+    signals(set);
     CHECK(errno == 7);
     /* The table at exit. */
     CHECK(set("stats", NULL) == 0);

@@ -79,6 +79,20 @@ pub fn size(address: usize) -> Option<usize> {
     find(address).map(|slab| slab.size.load(Relaxed))
 }
 
+// A large block is in no shard, so its `Slab` has room for the number of its sample.
+
+/// Keeps a number, which is not 0, for the large block that begins at an address.
+///
+/// Returns whether there is one. Resizing the block in place loses the number.
+pub fn set_sample(address: usize, number: u32) -> bool {
+    find(address).inspect(|slab| slab.set_shard(number as usize)).is_some()
+}
+
+/// Returns the number that was kept for the large block at an address, or 0, and forgets it.
+pub fn take_sample(address: usize) -> u32 {
+    find(address).map_or(0, Slab::take_shard) as u32
+}
+
 /// Returns whether a large object in use begins at an address of a class of large objects.
 #[inline(always)]
 pub fn is_object_in_use(address: usize) -> bool {

@@ -42,21 +42,25 @@ pub(super) const CHUNK_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 64 
 /// Number of chunks that have a common summary: the longest free run that begins in them.
 const SUMMARY_CHUNKS: usize = if cfg!(thiscpu_model) { 64 } else { 1024 };
 
-/// What a chunk is. A slab whose class has a tag of its own has that tag.
+/// The kind of a chunk.
 ///
-/// That tag is above 0, or below [`ANY_CACHE`] if the class is one of large objects. So a free on
-/// the fast path, which takes only tags above 0, never meets a large object.
+/// A slab whose class has a tag of its own has that tag. It is above 0 if fast paths are to find
+/// the class. It is below [`ANY_CACHE`] if the class is one of large objects, and at most
+/// [`LANELESS`] if the class has no cells in lanes.
 pub type Tag = i32;
 /// The tag of a chunk that is free, or not the first one of a large block.
 pub const NO_TAG: Tag = 0;
 /// The tag of the first chunk of a large block.
-const LARGE: Tag = -1;
+pub(super) const LARGE: Tag = -1;
 /// The tag of a slab of a cache that has no tag of its own.
 pub(super) const ANY_CACHE: Tag = -2;
 
+/// The first tag, downwards, for classes whose objects are only in slabs.
+pub const LANELESS: Tag = -(1 << 24);
+
 /// Returns whether a tag is that of a class of large objects.
 pub(super) const fn is_large_class(tag: Tag) -> bool {
-    tag < ANY_CACHE
+    LANELESS < tag && tag < ANY_CACHE
 }
 
 /// The state of the arena. The first cache line has all that fast paths load.

@@ -34,7 +34,10 @@ const PURGE_CHUNKS_MAX: usize = 16 * MIB_CHUNKS;
 const ALLOC_PURGE_CHUNKS_MAX: usize = MIB_CHUNKS;
 
 /// Bytes of pages that were returned to the system so far.
-pub(super) static PURGED_BYTES: AtomicU64 = AtomicU64::new(0);
+///
+/// Not of `sys::atomic`, because models need not explore the order of statistics.
+pub(super) static PURGED_BYTES: core::sync::atomic::AtomicU64 =
+    core::sync::atomic::AtomicU64::new(0);
 
 /// Counts chunks whose pages were returned to the system.
 pub(super) fn count_purged(chunks: usize) {

@@ -39,6 +39,8 @@ pub(crate) struct Slab {
     /// No bit is set in a word before this one.
     first_word: AtomicU32,
     /// The shard whose list the slab is in while one of its objects is free.
+    ///
+    /// For a large block, the number of its sample in the heap profile, or 0.
     shard: AtomicU32,
     /// The next slab in the list, as its first chunk plus one.
     ///
@@ -252,6 +254,12 @@ impl Slab {
     /// Sets the shard, under the lock of the node slabs, while the slab is in no list.
     pub(crate) fn set_shard(&self, shard: usize) {
         self.shard.store(shard as u32, Relaxed);
+    }
+
+    /// Sets the shard to 0 and returns what it was: of two threads, one gets it.
+    pub(super) fn take_shard(&self) -> usize {
+        // Relaxed: the number alone is passed on.
+        self.shard.swap(0, Relaxed) as usize
     }
 
     fn bits(&self) -> Bits<'static> {

@@ -17,7 +17,7 @@ use super::arena::slab::{Shape, Slab};
 use super::lane::encoding;
 use super::lane::sheaf::{self, CAPACITIES, Sheaf};
 use crate::sys::Host;
-use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
 use barn::Barn;
@@ -51,7 +51,9 @@ pub(super) struct Backend {
     capacity: Capacity,
     next: AtomicUsize,
     /// Number of objects returned to a slab of another shard or node than their sheaf's.
-    remote_frees: AtomicU64,
+    ///
+    /// Not of `sys::atomic`, because models need not explore the order of statistics.
+    remote_frees: core::sync::atomic::AtomicU64,
     /// The barn whose idle objects were trimmed last.
     trim_cursor: AtomicUsize,
     /// Held by the thread that destroys the objects of retired slabs.
@@ -85,7 +87,7 @@ impl Backend {
             nodes,
             capacity: Capacity::of(info.shape, info.is_large()),
             next: AtomicUsize::new(0),
-            remote_frees: AtomicU64::new(0),
+            remote_frees: core::sync::atomic::AtomicU64::new(0),
             trim_cursor: AtomicUsize::new(0),
             destroy_lock: Lock::new(),
             all_requested: AtomicBool::new(false),
@@ -159,6 +161,12 @@ impl Backend {
     /// Returns all nodes, beginning with `first`.
     fn nodes_from(&self, first: usize) -> impl Iterator<Item = usize> + use<> {
         core::iter::once(first).chain((0..self.nodes).filter(move |&node| node != first))
+    }
+
+    /// Returns one object from a slab, past barns.
+    pub(super) fn object_from_slab(&'static self) -> Option<usize> {
+        let mut nodes = self.nodes_from(self.current_node());
+        nodes.find_map(|node| self.nodes()[node].slabs.take_one(0, node, self.info))
     }
 
     /// Returns one object from anywhere, for a lane that gets no sheaf.

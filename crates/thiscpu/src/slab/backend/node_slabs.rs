@@ -9,7 +9,7 @@ use super::cache_info::CacheInfo;
 use super::large_share::BARNS_PER_NODE;
 use crate::slab::arena::heap_error::HeapError;
 use crate::slab::arena::slab::{ObjectRef, Slab, TakenObject};
-use crate::slab::arena::{ARENA, NO_TAG, Tag, is_large_class};
+use crate::slab::arena::{ANY_CACHE, ARENA, LARGE, NO_TAG, Tag};
 use crate::slab::lane::sheaf::Sheaf;
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::{Guard, Lock};
@@ -258,7 +258,7 @@ impl NodeSlabs {
 
     /// Returns the objects of a sheaf that belong to this node; the sheaf keeps the others.
     ///
-    /// The result is the sheaf, and how many of the objects are of slabs of `shard`, if it is given.
+    /// The result is the sheaf, and how many of the objects are of slabs of `shard`, or of any.
     ///
     /// The caller must not use the returned objects again: their slab may be gone.
     pub(super) fn return_objects(
@@ -347,12 +347,12 @@ fn tagged_slabs(is_wanted: impl Fn(Tag) -> bool) -> impl Iterator<Item = (Tag, &
         .filter_map(|(chunk, tag, slab)| (slab.first_chunk() == chunk).then_some((tag, slab)))
 }
 
-/// Returns tag, objects outside and free objects of each slab whose class has a tag of its own.
+/// Returns tag, objects outside and free objects of each slab with a tag of its own class.
 ///
 /// Visits each chunk that was ever used, without a lock.
 pub fn objects_by_tag() -> impl Iterator<Item = (Tag, usize, usize)> {
-    tagged_slabs(|tag| tag > NO_TAG || is_large_class(tag))
-        .map(|(tag, slab)| (tag, slab.outside(), slab.free()))
+    let has_own_tag = |tag| tag != NO_TAG && tag != LARGE && tag != ANY_CACHE;
+    tagged_slabs(has_own_tag).map(|(tag, slab)| (tag, slab.outside(), slab.free()))
 }
 
 /// Finds an object of the cache; aborts with a heap error if none begins at that address.

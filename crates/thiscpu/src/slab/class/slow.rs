@@ -93,6 +93,12 @@ impl<A: Access> Handle<'_, A> {
         None
     }
 
+    /// Allocates an object from a slab, past lane and barn.
+    pub fn alloc_from_slab(self) -> Option<NonNull<u8>> {
+        let _errno = errno::save();
+        self.backend()?.object_from_slab().and_then(|encoded| self.hand_out(encoded))
+    }
+
     pub(super) fn find_object(self, backend: &'static Backend) -> Option<usize> {
         for _ in 0..ATTEMPTS {
             // SAFETY: `gate_ptr` is the gate of a group in which this class has its cell, followed

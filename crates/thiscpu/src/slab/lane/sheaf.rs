@@ -244,7 +244,9 @@ static UNUSED: [SheafSource; CAPACITIES.len()] = [const {
 }; CAPACITIES.len()];
 
 /// The bytes of all mappings of sheaves.
-static MAPPED_BYTES: AtomicUsize = AtomicUsize::new(0);
+///
+/// Not of `sys::atomic`, because models need not explore the order of statistics.
+static MAPPED_BYTES: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
 
 /// Returns the bytes of all mappings of sheaves.
 pub(crate) fn mapped_bytes() -> usize {

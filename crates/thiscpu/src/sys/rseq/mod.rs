@@ -11,11 +11,14 @@
 //!
 //! - `area`: the offsets of an area's fields, and what this thread's area holds;
 //! - `index_ptr`: the thread-local pointer to the lane index, which direct sections load;
-//! - `registration`: finding, making and ending registrations.
+//! - `registration`: finding, making and ending registrations;
+//! - `sample_left`: a word of each thread for the heap profiles of malloc.
 
 pub(crate) mod area;
 pub(crate) mod index_ptr;
 pub(crate) mod registration;
+#[cfg(not(thiscpu_model))]
+pub(crate) mod sample_left;
 
 #[cfg(not(thiscpu_model))]
 pub use area::RSEQ_CS;

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
 /// Seeds the sequence differently in each process. A forked child continues its parent's.
-pub(super) fn init() {
+pub(crate) fn init() {
     // SAFETY: getauxval has no preconditions. It returns the address of 16 random bytes that the
     // kernel has put there, or 0.
     let seed = unsafe { libc::getauxval(libc::AT_RANDOM) } as *const u64;
@@ -16,7 +16,7 @@ pub(super) fn init() {
 }
 
 /// Returns the next number: a counter whose bits are mixed (SplitMix64).
-pub(super) fn next() -> u64 {
+pub(crate) fn next() -> u64 {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
     // Relaxed: each call must get another number, and no other memory depends on it.
     let mut mixed = SEQUENCE.fetch_add(STEP, Relaxed).wrapping_add(STEP);

@@ -2,53 +2,57 @@
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, Evaluation, EvaluationResult,
-    EvaluationStorage, NativeEndian, Pointer, Reader, Register, RegisterRule, UnwindContext,
-    UnwindContextStorage, UnwindExpression, UnwindSection as _, UnwindTableRow, Value,
+    NativeEndian, Pointer, Register, RegisterRule, UnwindContext, UnwindExpression,
+    UnwindSection as _, Value,
 };
 
 use super::arch::{COUNT, FRAME_POINTER, STACK_POINTER, strip_pac};
+use super::frame::{FixedStorage, Frame, Row};
 use super::memory::Memory;
 use super::object;
+use super::rules::{self, Rule};
 
 type Bytes = EndianSlice<'static, NativeEndian>;
-type Row = UnwindTableRow<usize, FixedStorage>;
 
 /// The largest frame that is believed if only a frame pointer says so.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// The frame of a function that has not returned.
-pub(super) struct Frame {
-    pub(super) registers: [usize; COUNT],
-    /// The address of the next instruction.
-    pub(super) pc: usize,
-    /// Whether `pc` follows a call.
-    ///
-    /// A call may be its function's last instruction, so `pc` may belong to the next function.
-    pub(super) is_call: bool,
-}
-
-impl Frame {
-    /// Returns an address within the instruction that is being executed.
-    pub(super) fn call_site(&self) -> usize {
-        self.pc - usize::from(self.is_call)
-    }
-
-    fn register(&self, register: Register) -> Option<usize> {
-        self.registers.get(usize::from(register.0)).copied()
-    }
+/// The result of a step by rules.
+pub(super) enum Step {
+    Caller(Frame),
+    /// There is no caller, or it is unknown.
+    End,
+    /// The tables ask for a register that rules do not restore.
+    Restart,
 }
 
 /// Returns the frame of the caller, or `None` if there is none or it is unknown.
 pub(super) fn caller(frame: &Frame, memory: &mut Memory) -> Option<Frame> {
+    match step(frame, memory) {
+        Step::Caller(caller) => Some(caller),
+        Step::End | Step::Restart => None,
+    }
+}
+
+/// Finds the caller by a kept rule, or else like [`caller`], and keeps the rule.
+pub(super) fn caller_by_rules(frame: &Frame, memory: &mut Memory) -> Step {
+    match rules::find(frame.call_site()) {
+        Some(rule) => found(rule.apply(frame, memory)),
+        None => step(frame, memory),
+    }
+}
+
+fn found(caller: Option<Frame>) -> Step {
+    caller.filter(|caller| caller.pc > 1).map_or(Step::End, Step::Caller)
+}
+
+/// Finds the caller by tables, or else by the frame pointer.
+fn step(frame: &Frame, memory: &mut Memory) -> Step {
     let caller = match object::tables(frame.call_site()) {
         Some(tables) => by_tables(frame, &tables, memory),
         None => Err(gimli::Error::NoUnwindInfoForAddress),
     };
-    match caller {
-        Ok(caller) => caller,
-        Err(_) => by_frame_pointer(frame, memory),
-    }
-    .filter(|caller| caller.pc > 1)
+    caller.unwrap_or_else(|_| found(by_frame_pointer(frame, memory)))
 }
 
 /// Returns the caller by the chain of frame pointers, if that leads up the stack.
@@ -61,7 +65,7 @@ fn by_frame_pointer(frame: &Frame, memory: &mut Memory) -> Option<Frame> {
     registers[FRAME_POINTER] = memory.word(at)?;
     registers[STACK_POINTER] = at + 2 * size_of::<usize>();
     let pc = strip_pac(memory.word(at + size_of::<usize>())?);
-    Some(Frame { registers, pc, is_call: true })
+    Some(Frame { registers, pc, is_call: true, is_partial: frame.is_partial })
 }
 
 /// Returns the caller by the object's unwind tables.
@@ -69,11 +73,7 @@ fn by_frame_pointer(frame: &Frame, memory: &mut Memory) -> Option<Frame> {
 /// # Errors
 ///
 /// If the tables do not cover this frame.
-fn by_tables(
-    frame: &Frame,
-    tables: &object::Tables,
-    memory: &mut Memory,
-) -> gimli::Result<Option<Frame>> {
+fn by_tables(frame: &Frame, tables: &object::Tables, memory: &mut Memory) -> gimli::Result<Step> {
     const NO_TABLES: gimli::Error = gimli::Error::NoUnwindInfoForAddress;
     let code = frame.call_site() as u64;
     let bases = BaseAddresses::default().set_eh_frame_hdr(tables.header as u64);
@@ -89,25 +89,32 @@ fn by_tables(
     })?;
     let mut context = UnwindContext::new_in();
     let row = function.unwind_info_for_address(&frames, &bases, &mut context, code)?;
-    let mut rules = Rules { frame, frames, encoding: function.cie().encoding(), memory };
+    let mut row_rules = RowRules { frame, frames, encoding: function.cie().encoding(), memory };
     let return_address = function.cie().return_address_register();
     let is_call = !function.is_signal_trampoline();
-    Ok(rules.apply(row, return_address).map(|(registers, pc)| Frame {
+    let rule = Rule::of(row, return_address).filter(|_| is_call);
+    match rule {
+        Some(rule) => rules::keep(frame.call_site(), rule),
+        None if frame.is_partial => return Ok(Step::Restart),
+        None => {}
+    }
+    Ok(found(row_rules.apply(row, return_address).map(|(registers, pc)| Frame {
         registers,
         pc: strip_pac(pc),
         is_call,
-    }))
+        is_partial: frame.is_partial,
+    })))
 }
 
 /// The state that unwind rules are applied to.
-struct Rules<'a> {
+struct RowRules<'a> {
     frame: &'a Frame,
     frames: EhFrame<Bytes>,
     encoding: gimli::Encoding,
     memory: &'a mut Memory,
 }
 
-impl Rules<'_> {
+impl RowRules<'_> {
     /// Returns the caller's registers and its pc.
     fn apply(&mut self, row: &Row, return_address: Register) -> Option<([usize; COUNT], usize)> {
         let top = match *row.cfa() {
@@ -185,22 +192,6 @@ impl Rules<'_> {
             _ => None,
         }
     }
-}
-
-/// Storage in fixed arrays, because nothing may be allocated.
-///
-/// There are rules for all registers, but only few rows, because few are remembered at a time.
-struct FixedStorage;
-
-impl UnwindContextStorage<usize> for FixedStorage {
-    type Rules = [(Register, RegisterRule<usize>); COUNT];
-    type Stack = [UnwindTableRow<usize, Self>; 4];
-}
-
-impl<R: Reader> EvaluationStorage<R> for FixedStorage {
-    type Stack = [Value; 16];
-    type ExpressionStack = [(R, R); 1];
-    type Result = [gimli::Piece<R>; 1];
 }
 
 #[cfg(test)]
