@@ -10,6 +10,7 @@
 //!   [`metrics`](https://docs.rs/metrics) facade.
 //! - `Endpoint` (feature `http`, on by default) answers `GET /metrics`.
 //! - `Observer` (feature `opentelemetry`) has observable instruments of a meter.
+//! - `Registry::register_malloc` (feature `malloc`) adds series of `thiscpu-malloc`.
 //!
 //! The [`guide`] says what a scrape guarantees, what things cost, and how to use all of it.
 //!
@@ -40,6 +41,8 @@ mod gauge;
 mod histogram;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "malloc")]
+mod malloc;
 mod name;
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;

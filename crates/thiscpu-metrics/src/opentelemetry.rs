@@ -23,7 +23,7 @@ use crate::{
     format::BILLION,
     name,
     registry::Registry,
-    state::{Family, Instrument, Reading, Series, State},
+    state::{Family, Instrument, Series, State},
 };
 
 /// The number of collections at a time that keep their scrape.
@@ -64,6 +64,8 @@ struct Collection {
 struct Scrape {
     values: Vec<i64>,
     gauges: Vec<f64>,
+    #[cfg(feature = "malloc")]
+    externals: Vec<Option<u64>>,
 }
 
 /// The values that an instrument observes, each with its attributes.
@@ -219,8 +221,13 @@ fn scrape_for(
 }
 
 fn scrape(registry: &Registry) -> Arc<Scrape> {
-    let Reading { values, gauges, .. } = registry.read();
-    Arc::new(Scrape { values, gauges })
+    let reading = registry.read();
+    Arc::new(Scrape {
+        values: reading.values,
+        gauges: reading.gauges,
+        #[cfg(feature = "malloc")]
+        externals: reading.externals,
+    })
 }
 
 impl Collections {
@@ -250,11 +257,20 @@ impl Collections {
 }
 
 impl Scrape {
+    /// Returns the value of a series that another library has, if it has one now.
+    #[cfg(feature = "malloc")]
+    fn external(&self, series: &Series) -> Option<u64> {
+        let is_external = matches!(series.instrument, Instrument::External);
+        is_external.then(|| self.externals.get(series.at).copied().flatten()).flatten()
+    }
+
     fn push<T>(&self, state: &State, family: usize, push: PushPoints<T>, points: &mut Points<T>) {
         let family = &state.families[family];
         // A series that was registered after the scrape has no value in it.
         let has_value = |series: &&Series| match series.instrument {
             Instrument::Gauge(_) => series.at < self.gauges.len(),
+            #[cfg(feature = "malloc")]
+            Instrument::External => self.external(series).is_some(),
             _ => series.at < self.values.len(),
         };
         family
@@ -271,10 +287,18 @@ fn attributes(family: &Family, series: &Series) -> Vec<KeyValue> {
 }
 
 fn push_counter(scrape: &Scrape, family: &Family, series: &Series, points: &mut Points<u64>) {
+    #[cfg(feature = "malloc")]
+    if let Some(value) = scrape.external(series) {
+        return points.push((value, attributes(family, series)));
+    }
     points.push((scrape.values[series.at] as u64, attributes(family, series)));
 }
 
 fn push_gauge(scrape: &Scrape, family: &Family, series: &Series, points: &mut Points<f64>) {
+    #[cfg(feature = "malloc")]
+    if let Some(value) = scrape.external(series) {
+        return points.push((value as f64, attributes(family, series)));
+    }
     points.push((scrape.gauges[series.at], attributes(family, series)));
 }
 

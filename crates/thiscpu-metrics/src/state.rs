@@ -29,6 +29,9 @@ pub(crate) struct State {
     pub(crate) gauges: Vec<(Arc<gauge::Core>, usize)>,
     /// The number of values of all sources.
     values: usize,
+    /// The number of series whose values another library has.
+    #[cfg(feature = "malloc")]
+    pub(crate) externals: usize,
     /// Names of lines, each with the index of its family.
     owners: HashMap<String, usize>,
     /// Series by their text, each with the index of its family and its index in the family.
@@ -73,6 +76,9 @@ pub(crate) enum Instrument {
     Counter(Counter),
     Gauge(Gauge),
     Histogram(Histogram),
+    /// A value that another library has, which is read at each scrape.
+    #[cfg(feature = "malloc")]
+    External,
 }
 
 /// A row, or a counter, that a scrape sums.
@@ -89,6 +95,9 @@ pub(crate) struct Reading<'a> {
     /// The values of counters and histograms, and of the counters of gauges.
     pub(crate) values: Vec<i64>,
     pub(crate) gauges: Vec<f64>,
+    /// The values that another library has. Series without one are not shown.
+    #[cfg(feature = "malloc")]
+    pub(crate) externals: Vec<Option<u64>>,
 }
 
 /// A request for a series.
@@ -173,6 +182,20 @@ impl State {
         };
         self.add_series(family, series, at, instrument.clone());
         Ok((instrument, false))
+    }
+
+    /// Adds a series whose value another library has.
+    #[cfg(feature = "malloc")]
+    pub(crate) fn add_external(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        let series = name::series(request.name, request.labels)?;
+        let family = self.family(request)?;
+        if self.series.contains_key(&series) {
+            return Err(Error::DuplicateSeries { series });
+        }
+        let family = family.unwrap_or_else(|| self.add_family(request));
+        self.add_series(family, series, self.externals, Instrument::External);
+        self.externals += 1;
+        Ok(())
     }
 
     /// Sets the help text of a metric, unless it has one.

@@ -42,6 +42,15 @@ fn push_series(reading: &Reading<'_>, family: &Family, series: &Series, out: &mu
     if let Instrument::Histogram(histogram) = &series.instrument {
         return push_histogram(&histogram.0, &reading.values[series.at..], family, series, out);
     }
+    #[cfg(feature = "malloc")]
+    if let Instrument::External = series.instrument {
+        if let Some(&Some(value)) = reading.externals.get(series.at) {
+            push_all(out, &[family.text(series), " "]);
+            format::push_integer(value, out);
+            out.push('\n');
+        }
+        return;
+    }
     out.push_str(family.text(series));
     out.push(' ');
     match family.kind {
