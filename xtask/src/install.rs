@@ -17,6 +17,8 @@ const NATIVE_STATIC: &str = "-lgcc_eh -lutil -lrt -lpthread -lm -ldl -lc";
 
 const LIBRARIES: [&str; 2] = ["libthiscpu_capi.a", "libthiscpu_capi.so"];
 const PROGRAM: &str = "thiscpu";
+/// The program that `thiscpu profile` starts.
+const PROFILE_PROGRAM: &str = "thiscpu-profile";
 const PRELOADED: &str = "libthiscpu_malloc.so";
 const PRELOADED_HEADER: &str = "crates/thiscpu-malloc-preload/include/thiscpu_malloc.h";
 /// For each shell, the file that it loads completions from.
@@ -50,13 +52,13 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let profile = if arguments.debug { "dev" } else { "release" };
     let target = cargo::target_directory(sh);
     // For this machine and in this directory, whatever a configuration file says.
-    let packages = ["thiscpu-capi", "thiscpu-cli", "thiscpu-malloc-preload"];
+    let packages = ["thiscpu-capi", "thiscpu-cli", "thiscpu-malloc-preload", "thiscpu-profile"];
     let packages = packages.iter().flat_map(|package| ["--package", package]);
     cmd!(sh, "cargo build --quiet {packages...} --profile {profile} --target-dir {target}")
         .env_remove("CARGO_BUILD_TARGET")
         .run()?;
     let built = target.join(if arguments.debug { "debug" } else { "release" });
-    for file in [&LIBRARIES[..], &[PROGRAM, PRELOADED]].concat() {
+    for file in [&LIBRARIES[..], &[PROGRAM, PROFILE_PROGRAM, PRELOADED]].concat() {
         let file = built.join(file);
         let is_here = file.is_file();
         ensure!(is_here, "cargo has not built {}; it builds for another target", file.display());
@@ -131,6 +133,7 @@ fn install(sh: &Shell, package: &Path, built: &Path, prefix: &Path) -> Result<()
 fn install_program(sh: &Shell, built: &Path, prefix: &Path) -> Result<()> {
     let program = sh.create_dir(prefix.join("bin"))?.join(PROGRAM);
     copy(sh, &built.join(PROGRAM), &program)?;
+    copy(sh, &built.join(PROFILE_PROGRAM), &program.with_file_name(PROFILE_PROGRAM))?;
     copy(sh, &built.join(PRELOADED), &prefix.join("lib").join(PRELOADED))?;
     let header = sh.current_dir().join(PRELOADED_HEADER);
     copy(sh, &header, &prefix.join("include/thiscpu_malloc.h"))?;
@@ -221,6 +224,7 @@ mod tests {
         let table = cmd!(sh, "{program} run --stats -- ls").quiet().ignore_stdout().read_stderr();
         let table = table.unwrap();
         assert!(table.contains("thiscpu-malloc, process "), "{table}");
+        cmd!(sh, "{program} profile --help").quiet().ignore_stdout().run().unwrap();
         for page in ["thiscpu", "thiscpu-run", "thiscpu-doctor"] {
             let page = prefix.join("share/man/man1").join(format!("{page}.1"));
             assert!(sh.read_file(page).unwrap().contains(".SH NAME"));

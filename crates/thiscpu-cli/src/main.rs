@@ -8,6 +8,7 @@ mod doctor;
 mod malloc_settings;
 mod manual;
 mod output;
+mod profile;
 mod run;
 mod self_test;
 
@@ -39,6 +40,18 @@ enum Command {
     Doctor(doctor::Args),
     /// Run a program on thiscpu-malloc (add --stats for a table at exit)
     Run(run::Args),
+    /// Make a pprof profile or a flame graph of a heap profile, by the program thiscpu-profile
+    #[command(disable_help_flag = true)]
+    Profile {
+        /// The arguments of thiscpu-profile; --help lists them
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "ARGS",
+            required = true
+        )]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
@@ -75,6 +88,7 @@ fn execute(command: Option<Command>) -> Result<ExitCode> {
     match command {
         Some(Command::Doctor(args)) => return doctor::main(&args),
         Some(Command::Run(args)) => return Ok(run::main(&args)),
+        Some(Command::Profile { arguments }) => return Ok(profile::main(&arguments)),
         Some(Command::Demo(args)) => demo::main(args.seconds)?,
         Some(Command::Completions { shell }) => manual::completions(shell)?,
         Some(Command::Man { directory }) => manual::pages(&directory)?,
