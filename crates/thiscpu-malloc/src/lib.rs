@@ -45,6 +45,7 @@ mod scavenge;
 mod settings;
 mod stack;
 mod stats;
+mod stats_json;
 
 pub use alloc::{allocate, allocate_aligned, allocate_aligned_zeroed, allocate_zeroed};
 pub use fast_path::{enable_counting, enable_hardening, is_counting};
@@ -52,7 +53,8 @@ pub use free::free;
 pub use resize::{resize, usable_size};
 pub use scavenge::trim;
 pub use settings::{Setting, SettingError, set, settings};
-pub use stats::{ClassStats, Stats, class_stats, stats, stats_json, write_stats_json};
+pub use stats::{ClassStats, Stats, class_stats, stats};
+pub use stats_json::{stats_json, write_stats_json};
 
 /// For tests; not part of the API, and may change at any time.
 #[doc(hidden)]

@@ -9,11 +9,12 @@ mod form;
 mod heap_profile;
 mod saved_path;
 
+use core::ffi::CStr;
 use core::fmt;
 
-use thiscpu::__internal::large::{Thp, set_thp};
+use thiscpu::__internal::large::{Thp, set_thp, thp_mode};
 
-use crate::fast_path::{disable_hardening, enable_hardening};
+use crate::fast_path::{HARDENED, disable_hardening, enable_hardening, has_flag};
 
 pub use exit_stats::{ExitStats, exit_stats};
 pub use heap_profile::try_write_profile;
@@ -26,6 +27,7 @@ static SETTINGS: [Setting; 8] = [
         default: "off",
         cost: "a nanosecond per call, from then on until the process ends",
         apply: exit_stats::apply,
+        value: exit_stats::value,
     },
     Setting {
         name: "harden",
@@ -33,6 +35,7 @@ static SETTINGS: [Setting; 8] = [
         default: "off",
         cost: "at most 1 % of one CPU's time",
         apply: apply_harden,
+        value: harden,
     },
     Setting {
         name: "thp",
@@ -40,6 +43,7 @@ static SETTINGS: [Setting; 8] = [
         default: "dense",
         cost: "always: 2 MiB per page that a large block uses; never: time",
         apply: apply_thp,
+        value: thp,
     },
     Setting {
         name: "profile",
@@ -47,6 +51,7 @@ static SETTINGS: [Setting; 8] = [
         default: "off",
         cost: "at most 1 % of time at the default interval",
         apply: heap_profile::apply_file,
+        value: heap_profile::file,
     },
     Setting {
         name: "profile_interval",
@@ -54,6 +59,7 @@ static SETTINGS: [Setting; 8] = [
         default: "524288",
         cost: "some microseconds for each sample",
         apply: heap_profile::apply_interval,
+        value: heap_profile::interval,
     },
     Setting {
         name: "profile_signal",
@@ -61,6 +67,7 @@ static SETTINGS: [Setting; 8] = [
         default: "off",
         cost: "nothing until the signal comes",
         apply: heap_profile::apply_signal,
+        value: heap_profile::signal,
     },
     Setting {
         name: "profile_at_peak",
@@ -68,6 +75,7 @@ static SETTINGS: [Setting; 8] = [
         default: "off",
         cost: "a file written, at most once a second",
         apply: heap_profile::apply_at_peak,
+        value: heap_profile::at_peak,
     },
     Setting {
         name: "profile_pid",
@@ -75,6 +83,7 @@ static SETTINGS: [Setting; 8] = [
         default: "0",
         cost: "nothing",
         apply: heap_profile::apply_owner,
+        value: heap_profile::owner,
     },
 ];
 
@@ -87,6 +96,23 @@ pub struct Setting {
     cost: &'static str,
     /// Makes a value take effect, or returns the reason why it cannot.
     apply: fn(&[u8]) -> Result<(), &'static str>,
+    /// Returns the value that it has now.
+    value: fn() -> Value,
+}
+
+/// The value that a setting has now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Word(&'static str),
+    /// A word that ends with a path: the letters before the path, and the path.
+    File(&'static str, &'static CStr),
+    Number(u64),
+}
+
+impl Value {
+    fn on_or_off(is_on: bool) -> Value {
+        Value::Word(if is_on { "on" } else { "off" })
+    }
 }
 
 impl Setting {
@@ -106,6 +132,11 @@ impl Setting {
     /// Returns the value that it has if nothing sets it.
     pub fn default_value(&self) -> &'static str {
         self.default
+    }
+
+    /// Returns the value that it has now.
+    pub(crate) fn value(&self) -> Value {
+        (self.value)()
     }
 
     /// Returns what a value other than `off` costs.
@@ -233,12 +264,24 @@ impl<'a> Assignment<'a> {
     }
 }
 
+fn harden() -> Value {
+    Value::on_or_off(has_flag(HARDENED))
+}
+
 fn apply_harden(value: &[u8]) -> Result<(), &'static str> {
     if value == b"off" {
         disable_hardening();
         return Ok(());
     }
     enable_hardening().then_some(()).ok_or("cannot reserve guarded pages, or handle SIGSEGV")
+}
+
+fn thp() -> Value {
+    Value::Word(match thp_mode() {
+        Thp::Always => "always",
+        Thp::Dense => "dense",
+        Thp::Never => "never",
+    })
 }
 
 fn apply_thp(value: &[u8]) -> Result<(), &'static str> {

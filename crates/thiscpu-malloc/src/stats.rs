@@ -3,7 +3,6 @@
 //! Blocks in use are those outside of slabs, without the free ones in lanes and barns. Slabs and
 //! lanes know these numbers in any case, so they cost nothing until someone reads them.
 
-mod json;
 mod totals;
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -14,7 +13,6 @@ use crate::classes::{CLASS_COUNT, size_of_class};
 use crate::fast_path::is_counting;
 use crate::{guard, heap};
 
-pub use json::{stats_json, write_stats_json};
 pub use totals::{ClassTotals, Totals};
 
 const ALLOCATIONS: usize = 0;
@@ -242,7 +240,7 @@ pub fn stats() -> Stats {
 }
 
 /// Returns the totals of classes that were visited, and of large and guarded blocks.
-fn totals(classes: impl Iterator<Item = ClassStats>) -> Stats {
+pub(crate) fn totals(classes: impl Iterator<Item = ClassStats>) -> Stats {
     reset_peaks_after_fork();
     let mut now = Stats::default();
     for class in classes {

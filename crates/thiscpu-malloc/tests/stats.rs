@@ -12,7 +12,7 @@ use std::thread;
 
 use serde_json::Value;
 use thiscpu_malloc::{
-    ClassStats, allocate, class_stats, free, stats, stats_json, trim, write_stats_json,
+    ClassStats, allocate, class_stats, free, settings, stats, stats_json, trim, write_stats_json,
 };
 use thiscpu_test_support::cpus;
 
@@ -179,6 +179,12 @@ fn json_has_all_numbers() {
         ("retained_bytes", now.retained_bytes as u64),
     ] {
         assert_eq!(json[name], value, "{name}: {json}");
+    }
+    for setting in settings() {
+        let (name, default) = (setting.name(), setting.default_value());
+        let value = &json["settings"][name];
+        let number = value.as_u64().map(|number| number.to_string());
+        assert_eq!(number.as_deref().or(value.as_str()), Some(default), "{name}");
     }
     let classes = json["classes"].as_array().unwrap();
     for used in class_stats().filter(ClassStats::is_used) {

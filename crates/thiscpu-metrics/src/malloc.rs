@@ -15,7 +15,9 @@ type ClassSeries = (&'static str, &'static str, fn(&ClassTotals) -> u64);
 const TOTAL_GAUGES: [TotalSeries; 6] = [
     ("malloc_allocated_bytes", "Bytes of blocks in use.", |now| now.allocated_bytes),
     ("malloc_free_bytes", "Bytes of free blocks of size classes.", |now| now.free_bytes),
-    ("malloc_large_bytes", "Bytes of blocks in use that belong to no size class.", |now| now.large_bytes),
+    ("malloc_large_bytes", "Bytes of blocks in use that belong to no size class.", |now| {
+        now.large_bytes
+    }),
     ("malloc_resident_bytes", "Bytes that may have pages.", |now| now.resident_bytes),
     ("malloc_mapped_bytes", "Bytes of address space.", |now| now.mapped_bytes),
     ("malloc_retained_bytes", "Bytes of address space without pages.", |now| now.retained_bytes),

@@ -70,6 +70,10 @@ fn json_at_exit_goes_to_standard_error_or_a_file() {
     let output = run(&program, &["exit"], &[("THISCPU_MALLOC", "stats=json")]);
     let json: Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!(json["is_counting"], true);
+    assert_eq!(
+        (&json["settings"]["stats"], &json["settings"]["harden"]),
+        (&"json".into(), &"off".into())
+    );
     let counted = json["classes"].as_array().unwrap().iter();
     assert!(counted.map(|class| class["allocations"].as_u64().unwrap()).sum::<u64>() > 0);
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stats.json");
@@ -80,6 +84,9 @@ fn json_at_exit_goes_to_standard_error_or_a_file() {
     let lines = fs::read_to_string(&file).unwrap();
     // The process, and the child that exits.
     let processes = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let processes = processes.inspect(|json| {
+        assert_eq!(json["settings"]["stats"], word["stats=".len()..]);
+    });
     let processes: Vec<_> = processes.map(|json| json["pid"].as_u64().unwrap()).collect();
     assert!(processes.len() == 2 && processes[0] != processes[1], "{processes:?}");
 }

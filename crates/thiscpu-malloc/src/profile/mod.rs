@@ -37,6 +37,7 @@ pub(crate) use blocks::{
 };
 pub use file::write_file;
 pub use peak::call_at_peaks;
+pub(crate) use peak::calls_at_peaks;
 
 /// The mean number of bytes between two samples, if no other is given: 512 KiB.
 pub const DEFAULT_INTERVAL: u64 = 512 * 1024;

@@ -33,6 +33,11 @@ pub fn call_at_peaks(at_peak: Option<fn()>) {
     CALLED.store(at_peak.map_or(0, |function| function as usize), Relaxed);
 }
 
+/// Returns whether a function is called at peaks.
+pub(crate) fn calls_at_peaks() -> bool {
+    CALLED.load(Relaxed) != 0
+}
+
 /// Counts a block of so many weighted bytes as in use, and keeps the sums at a peak.
 pub(super) fn grow(bytes: u64) {
     let live = LIVE.fetch_add(bytes as i64, Relaxed) + bytes as i64;

@@ -6,6 +6,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Release},
 };
 
+use super::Value;
 use super::saved_path::SavedPath;
 use crate::fast_path::enable_counting;
 
@@ -36,6 +37,15 @@ pub fn exit_stats() -> ExitStats {
         JSON => ExitStats::Json(None),
         JSON_FILE => ExitStats::Json(FILE.get()),
         _ => ExitStats::Off,
+    }
+}
+
+pub(super) fn value() -> Value {
+    match exit_stats() {
+        ExitStats::Off => Value::Word("off"),
+        ExitStats::Table => Value::Word("table"),
+        ExitStats::Json(None) => Value::Word("json"),
+        ExitStats::Json(Some(path)) => Value::File("json:", path),
     }
 }
 

@@ -9,19 +9,21 @@ use core::{mem, ptr, str};
 
 use thiscpu::__internal::write_line;
 
+use super::Value;
 use super::form::number;
 use super::saved_path::SavedPath;
 use crate::profile;
 
-/// The names of signals that may write the profile.
-const SIGNALS: [(&[u8], c_int); 7] = [
-    (b"USR2", libc::SIGUSR2),
-    (b"USR1", libc::SIGUSR1),
-    (b"HUP", libc::SIGHUP),
-    (b"PROF", libc::SIGPROF),
-    (b"QUIT", libc::SIGQUIT),
-    (b"URG", libc::SIGURG),
-    (b"WINCH", libc::SIGWINCH),
+/// The signals that may write the profile, and their names.
+const SIGNALS: [(&str, c_int); 8] = [
+    ("off", 0),
+    ("USR2", libc::SIGUSR2),
+    ("USR1", libc::SIGUSR1),
+    ("HUP", libc::SIGHUP),
+    ("PROF", libc::SIGPROF),
+    ("QUIT", libc::SIGQUIT),
+    ("URG", libc::SIGURG),
+    ("WINCH", libc::SIGWINCH),
 ];
 
 static FILE: SavedPath = SavedPath::new();
@@ -59,7 +61,8 @@ pub(super) fn apply_interval(value: &[u8]) -> Result<(), &'static str> {
 
 /// Writes the profile whenever a signal comes, or no longer.
 pub(super) fn apply_signal(value: &[u8]) -> Result<(), &'static str> {
-    let signal = SIGNALS.iter().find(|(name, _)| *name == value).map_or(0, |&(_, signal)| signal);
+    let named = SIGNALS.iter().find(|(name, _)| name.as_bytes() == value);
+    let signal = named.map_or(0, |&(_, signal)| signal);
     let before = SIGNAL.load(Relaxed);
     if signal == before {
         return Ok(());
@@ -85,6 +88,28 @@ pub(super) fn apply_owner(value: &[u8]) -> Result<(), &'static str> {
     let owner = number(value).and_then(|id| i32::try_from(id).ok()).filter(|&id| id != 0);
     OWNER.store(owner.unwrap_or_else(process), Relaxed);
     Ok(())
+}
+
+pub(super) fn file() -> Value {
+    FILE.get().map_or(Value::Word("off"), |path| Value::File("", path))
+}
+
+pub(super) fn interval() -> Value {
+    Value::Number(INTERVAL.load(Relaxed))
+}
+
+pub(super) fn signal() -> Value {
+    let signal = SIGNAL.load(Relaxed);
+    let known = SIGNALS.iter().find(|&&(_, number)| number == signal);
+    Value::Word(known.map_or("off", |&(name, _)| name))
+}
+
+pub(super) fn at_peak() -> Value {
+    Value::on_or_off(profile::calls_at_peaks())
+}
+
+pub(super) fn owner() -> Value {
+    Value::Number(u64::from(OWNER.load(Relaxed).unsigned_abs()))
 }
 
 fn process() -> libc::pid_t {

@@ -7,7 +7,7 @@ use super::purge;
 use super::relocate::{MOVE_ALIGN_BYTES, MOVED_CHUNKS_MIN};
 use super::slab::{Shape, Slab};
 use super::thp;
-pub use super::thp::{Thp, look_if_due, set_thp};
+pub use super::thp::{Thp, look_if_due, set_thp, thp_mode};
 use super::{ARENA, CHUNK_BYTES, LARGE, NO_TAG, Tag, chunk_of, is_large_class, tag_of};
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::errno;

@@ -57,6 +57,11 @@ pub fn set_thp(mode: Thp) {
     MODE.store(mode as u8, Relaxed);
 }
 
+/// Returns when memory gets huge pages now.
+pub fn thp_mode() -> Thp {
+    [Thp::Always, Thp::Never].into_iter().find(|&mode| is_mode(mode)).unwrap_or(Thp::Dense)
+}
+
 pub(super) fn is_mode(mode: Thp) -> bool {
     MODE.load(Relaxed) == mode as u8
 }

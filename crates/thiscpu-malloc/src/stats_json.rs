@@ -3,9 +3,10 @@
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};
 
-use super::{ClassStats, Stats, class_stats, totals};
 use crate::classes::CLASS_COUNT;
 use crate::fast_path::is_counting;
+use crate::settings::{Value, settings};
+use crate::stats::{ClassStats, Stats, class_stats, totals};
 
 unsafe extern "C" {
     static program_invocation_short_name: *const c_char;
@@ -21,11 +22,12 @@ pub fn stats_json() -> String {
 
 /// Writes the statistics as one line of JSON, without a line feed.
 ///
-/// The object has the members `version` (1), `pid`, `program`, `is_counting`, one for each field of
-/// [`Stats`], and `classes`: an array with an object for each size class that was ever used, which
-/// has a member for each field of [`ClassStats`]. All numbers are integers. `allocations`, `frees`
-/// and `hits` are `null` if calls are not counted. Later versions of this crate may add members;
-/// `version` changes if one is removed or gets another meaning.
+/// The object has the members `version` (1), `pid`, `program`, `is_counting`, `settings` (an object
+/// with the value that each one has now), one for each field of [`Stats`], and `classes`: an array
+/// with an object for each size class that was ever used, which has a member for each field of
+/// [`ClassStats`]. All numbers are integers. `allocations`, `frees` and `hits` are `null` if calls
+/// are not counted. Later versions of this crate may add members; `version` changes if one is
+/// removed or gets another meaning.
 ///
 /// Costs what [`stats`](crate::stats()) does. Allocates nothing, and holds no lock while it writes,
 /// so `out` may allocate. Must not be called from a signal handler.
@@ -42,6 +44,7 @@ pub fn write_stats_json(out: &mut dyn Write) -> fmt::Result {
         unsafe { (libc::getpid(), CStr::from_ptr(program_invocation_short_name)) };
     write!(out, "{{\"version\":1,\"pid\":{process},\"program\":\"{}\"", Escaped(name.to_bytes()))?;
     write!(out, ",\"is_counting\":{}", is_counting())?;
+    write_settings(out)?;
     write_totals(&totals(classes.iter().copied()), out)?;
     out.write_str(",\"classes\":[")?;
     for (number, class) in classes.iter().filter(|class| class.is_used()).enumerate() {
@@ -50,6 +53,21 @@ pub fn write_stats_json(out: &mut dyn Write) -> fmt::Result {
         out.write_str("}")?;
     }
     out.write_str("]}")
+}
+
+fn write_settings(out: &mut dyn Write) -> fmt::Result {
+    for (number, setting) in settings().enumerate() {
+        let before = if number == 0 { ",\"settings\":{" } else { "," };
+        write!(out, "{before}\"{}\":", setting.name())?;
+        match setting.value() {
+            Value::Word(word) => write!(out, "\"{word}\"")?,
+            Value::File(prefix, path) => {
+                write!(out, "\"{prefix}{}\"", Escaped(path.to_bytes()))?;
+            }
+            Value::Number(number) => write!(out, "{number}")?,
+        }
+    }
+    out.write_str("}")
 }
 
 fn write_totals(now: &Stats, out: &mut dyn Write) -> fmt::Result {
