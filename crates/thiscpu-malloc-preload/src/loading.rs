@@ -5,6 +5,9 @@
 //! flag is left out. A library in another namespace has a C library of its own, whose malloc cannot
 //! be replaced from here.
 //!
+//! A new object may take the addresses of one that was unloaded, so unwind rules are forgotten
+//! before.
+//!
 //! The loader finds the caller's `RUNPATH` and namespace by the return address. So these functions
 //! end with a jump to the C library's functions, which then return to the caller.
 
@@ -13,6 +16,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
 use thiscpu::__internal::{note_other_namespace, write_line};
+use thiscpu_malloc::export::forget_rules;
 
 /// Where a function continues, and the flags that it passes on, in two registers.
 #[repr(C)]
@@ -113,6 +117,7 @@ unsafe extern "C" fn dlmopen(space: c_long, path: *const c_char, flags: c_int) -
 /// Removes `RTLD_DEEPBIND`, with a warning if the call may load an object.
 unsafe extern "C" fn before_dlopen(path: *const c_char, flags: c_int) -> Jump {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    forget_rules();
     if flags & libc::RTLD_DEEPBIND != 0 {
         // SAFETY: as for dlopen, the path is null or a string.
         unsafe { warn_of_deepbind(path, flags) };
@@ -123,6 +128,7 @@ unsafe extern "C" fn before_dlopen(path: *const c_char, flags: c_int) -> Jump {
 /// Warns of another namespace. For this one, removes `RTLD_DEEPBIND` like [`before_dlopen`].
 unsafe extern "C" fn before_dlmopen(space: c_long, path: *const c_char, flags: c_int) -> Jump {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    forget_rules();
     if space != libc::LM_ID_BASE {
         warn_of_namespace();
         return jump(&NEXT, c"dlmopen", flags);

@@ -13,6 +13,7 @@ pub use crate::classes::{CELLS, SMALL_SIZE_MAX};
 pub use crate::fast_path::MALLOC_LIMIT;
 pub use crate::free::{free_fast, free_gated, free_general};
 pub use crate::settings::{Assignment, ExitStats, exit_stats, try_write_profile};
+pub use crate::stack::forget_rules;
 pub use crate::stats::{ClassTotals, Totals};
 
 /// Allocates a block that [`define_malloc`](crate::define_malloc)'s function did not find.

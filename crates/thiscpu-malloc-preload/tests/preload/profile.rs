@@ -143,3 +143,39 @@ fn wrong_profile_words_warn() {
         assert!(said.lines().count() == 1 && said.contains(word), "{word}: {said}");
     }
 }
+
+/// Returns the addresses of executable mappings whose file has this name.
+fn code_of(whole: &str, file: &str) -> Vec<std::ops::Range<usize>> {
+    let hex = |digits: &str| usize::from_str_radix(digits, 16).unwrap();
+    let lines = whole.lines().filter(|line| line.contains(" r-xp ") && line.ends_with(file));
+    let ranges = lines.map(|line| line.split(' ').next().unwrap().split_once('-').unwrap());
+    ranges.map(|(start, end)| hex(start)..hex(end)).collect()
+}
+
+/// Checks plugins that are unloaded before the profile is written.
+///
+/// They have the same address, one after the other, and frames of different sizes.
+#[test]
+fn unloaded_plugins_do_not_spoil_stacks() {
+    let Some(program) = compile("profile.c", &[]) else { return };
+    let shared = ["-shared", "-fPIC", "-fno-stack-protector"];
+    let plugins = ["profile_plugin.c", "profile_plugin_again.c"].map(|it| compile(it, &shared));
+    let [first, second] = plugins.each_ref().map(|it| it.as_ref().unwrap().to_str().unwrap());
+    let file = directory("plugins").join("heap");
+    let words = format!("profile={},profile_interval=1", file.display());
+    let output = run(&program, &["plugins", first, second], &[("THISCPU_MALLOC", &words)]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    if text(&output.stdout) != "same address\n" {
+        return eprintln!("skipped: the second plugin has another address than the first");
+    }
+    let whole = fs::read_to_string(&file).unwrap();
+    let code = code_of(&whole, "/profile-c");
+    assert!(code.len() == 1 && code_of(&whole, "_plugin-c").is_empty(), "{whole}");
+    for sums in ["10: 30000 [10: 30000] @", "10: 50000 [10: 50000] @"] {
+        let stack = whole.lines().find_map(|line| line.strip_prefix(sums));
+        let stack = stack.unwrap_or_else(|| panic!("{whole}")).split_whitespace();
+        let frames = stack.map(|frame| usize::from_str_radix(&frame[2..], 16).unwrap());
+        // The plugin's caller, main, and the code that calls main.
+        assert_eq!(frames.filter(|frame| code[0].contains(frame)).count(), 3, "{sums}: {whole}");
+    }
+}

@@ -24,6 +24,8 @@ mod walk;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
+pub use rules::forget as forget_rules;
+
 use frame::Frame;
 use memory::Memory;
 use walk::Step;

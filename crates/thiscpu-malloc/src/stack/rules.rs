@@ -6,9 +6,10 @@
 //! a microsecond. A step by a rule restores only these registers, so a walk whose tables then ask
 //! for another one starts over without rules.
 //!
-//! If an object is unloaded and another one takes its addresses, rules of the first may be applied
-//! to the second. Then frames may be wrong; [`Memory`] prevents wild reads. So reports of errors
-//! are made without rules.
+//! If an object is unloaded and another one takes its addresses, rules of the first must not be
+//! applied to the second. So the preloaded library forgets all rules before an object is loaded. A
+//! program that links this crate has no such moment. Then frames may be wrong; [`Memory`] prevents
+//! wild reads. So reports of errors are made without rules.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -31,6 +32,21 @@ struct Place {
 
 static TABLE: [Place; PLACES] =
     [const { Place { mixed: AtomicU64::new(0), rule: AtomicU64::new(0) } }; PLACES];
+
+/// How often all rules were forgotten.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// Forgets all rules.
+pub fn forget() {
+    // Relaxed: the caller loads an object after this, and its code is called after that.
+    GENERATION.fetch_add(1, Relaxed);
+}
+
+/// Returns a call site, mixed with the number of times that rules were forgotten.
+fn key(call_site: usize) -> u64 {
+    // Addresses of code have less than 48 bits.
+    call_site as u64 ^ GENERATION.load(Relaxed) << 48
+}
 
 /// A rule: how to find the caller of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,14 +147,14 @@ pub(super) fn find(call_site: usize) -> Option<Rule> {
     let place = place(call_site);
     // Relaxed: two words that do not fit each other are of two rules.
     let rule = place.rule.load(Relaxed);
-    let is_found = rule != 0 && place.mixed.load(Relaxed) ^ rule == call_site as u64;
+    let is_found = rule != 0 && place.mixed.load(Relaxed) ^ rule == key(call_site);
     is_found.then(|| Rule::decode(rule))
 }
 
 /// Keeps the rule of a call site.
 pub(super) fn keep(call_site: usize, rule: Rule) {
     let (place, rule) = (place(call_site), rule.encode());
-    place.mixed.store(call_site as u64 ^ rule, Relaxed);
+    place.mixed.store(key(call_site) ^ rule, Relaxed);
     place.rule.store(rule, Relaxed);
 }
 

@@ -1,5 +1,6 @@
 /* Allocates in the way that the first argument names, with a heap profile that is asked for. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -50,8 +51,19 @@ static void in_child(void) {
     CHECK(waitpid(child, NULL, 0) == child);
 }
 
+/* Allocates ten blocks in a plugin, and unloads it. Returns the address of its function. */
+static uintptr_t __attribute__((noinline)) use_plugin(const char *path, size_t size) {
+    void *plugin = dlopen(path, RTLD_NOW);
+    CHECK(plugin != NULL);
+    void *(*plugin_allocate)(size_t) = (void *(*)(size_t))dlsym(plugin, "plugin_allocate");
+    CHECK(plugin_allocate != NULL);
+    for (int at = 0; at < 10; at++) CHECK(plugin_allocate(size) != NULL);
+    CHECK(dlclose(plugin) == 0);
+    return (uintptr_t)plugin_allocate;
+}
+
 int main(int count, char **arguments) {
-    CHECK(count == 2);
+    CHECK(count >= 2);
     const char *how = arguments[1];
     if (strcmp(how, "exit") == 0) {
         allocate(1000, 1000);
@@ -60,6 +72,11 @@ int main(int count, char **arguments) {
         for (int at = 0; at < 10000; at++) blocks[at] = malloc(0);
     } else if (strcmp(how, "signal") == 0) {
         with_signals();
+    } else if (strcmp(how, "plugins") == 0) {
+        CHECK(count == 4);
+        uintptr_t first = use_plugin(arguments[2], 3000);
+        uintptr_t second = use_plugin(arguments[3], 5000);
+        puts(first == second ? "same address" : "other address");
     } else if (strcmp(how, "fork") == 0) {
         in_child();
         in_child();
