@@ -88,6 +88,14 @@ fn run(arguments: &Arguments) -> Result<()> {
     let text = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let profile = raw::parse(&text).with_context(|| format!("cannot use {}", file.display()))?;
     let stacks = Stacks::of(&profile);
+    for path in stacks.symbols.replaced() {
+        let _ = writeln!(
+            io::stderr(),
+            "thiscpu-profile: warning: {} has changed since the profile was written, so its \
+             functions have no names",
+            path.display()
+        );
+    }
     let select = |sample: &raw::Sample| sample.bytes(arguments.space, arguments.at);
     let stdout = Some(Path::new("-"));
     let output = arguments.output.as_deref();

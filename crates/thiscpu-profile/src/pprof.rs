@@ -146,7 +146,7 @@ pub(crate) fn encode(profile: &Profile, stacks: &Stacks<'_>) -> Result<Vec<u8>> 
         period_type: Some(value_type(("space", "bytes"), &mut strings)),
         period: profile.interval as i64,
         default_sample_type: strings.index("inuse_space"),
-        mapping: mappings(profile, stacks, &mut strings),
+        mapping: mappings(profile, &mut strings),
         ..PprofProfile::default()
     };
     add_samples(stacks, &mut strings, &mut pprof);
@@ -160,7 +160,7 @@ fn value_type((kind, unit): (&str, &str), strings: &mut Strings) -> ValueType {
     ValueType { kind: strings.index(kind), unit: strings.index(unit) }
 }
 
-fn mappings(profile: &Profile, stacks: &Stacks<'_>, strings: &mut Strings) -> Vec<PprofMapping> {
+fn mappings(profile: &Profile, strings: &mut Strings) -> Vec<PprofMapping> {
     let mappings = profile.mappings.iter().enumerate();
     mappings
         .map(|(index, mapping)| PprofMapping {
@@ -169,7 +169,7 @@ fn mappings(profile: &Profile, stacks: &Stacks<'_>, strings: &mut Strings) -> Ve
             memory_limit: mapping.end,
             file_offset: mapping.offset,
             filename: strings.index(&mapping.path.to_string_lossy()),
-            build_id: strings.index(stacks.symbols.build_id(&mapping.path)),
+            build_id: strings.index(&mapping.build_id),
             // Otherwise pprof would look for symbols again.
             has_functions: true,
             has_filenames: true,

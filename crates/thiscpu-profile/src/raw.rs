@@ -1,5 +1,6 @@
 //! The text that a process writes: samples with addresses, and its mappings.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -54,6 +55,8 @@ pub(crate) struct Mapping {
     pub(crate) end: u64,
     pub(crate) offset: u64,
     pub(crate) path: PathBuf,
+    /// The hexadecimal digits of the file's build ID, or nothing if that is unknown.
+    pub(crate) build_id: String,
 }
 
 impl Sample {
@@ -81,7 +84,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Profile> {
         if let Some(comment) = line.strip_prefix('#') {
             parse_comment(comment, &mut profile).with_context(at)?;
         } else if line == "MAPPED_LIBRARIES:" {
-            profile.mappings = lines.filter_map(|(_, line)| parse_mapping(line)).collect();
+            profile.mappings = parse_mappings(lines.map(|(_, line)| line));
             return Ok(profile);
         } else if !line.is_empty() {
             profile.samples.push(parse_sample(line).with_context(at)?);
@@ -136,8 +139,31 @@ fn parse_sample(line: &str) -> Result<Sample> {
     })
 }
 
-/// Parses a line of `/proc/PID/maps`, if it is of executable memory.
-fn parse_mapping(line: &str) -> Option<Mapping> {
+/// Parses lines of `/proc/PID/maps`, among them build IDs; returns the executable mappings.
+fn parse_mappings<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<Mapping> {
+    let mut mappings: Vec<Mapping> = Vec::new();
+    // The paths and build IDs of files. A file that was replaced may be mapped beside its successor
+    // of the same path, but the kernel then calls it deleted.
+    let mut last = None;
+    let mut build_ids = HashMap::new();
+    for line in lines {
+        if let Some(id) = line.strip_prefix("# build-id ") {
+            let id = id.split_once(' ').map(|(_, digits)| digits.to_owned());
+            build_ids.extend(last.take().zip(id));
+            continue;
+        }
+        let mapping = parse_mapping(line);
+        last = mapping.as_ref().map(|(_, mapping)| mapping.path.clone());
+        mappings.extend(mapping.filter(|(is_code, _)| *is_code).map(|(_, mapping)| mapping));
+    }
+    for mapping in &mut mappings {
+        mapping.build_id = build_ids.get(&mapping.path).cloned().unwrap_or_default();
+    }
+    mappings
+}
+
+/// Parses a line of `/proc/PID/maps`, and returns whether it is of executable memory.
+fn parse_mapping(line: &str) -> Option<(bool, Mapping)> {
     let mut rest = line;
     let mut word = || {
         let trimmed = rest.trim_start();
@@ -148,12 +174,14 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     let (start, end) = word().split_once('-')?;
     let (access, offset, _device, _inode) = (word(), word(), word(), word());
     let hex = |digits| u64::from_str_radix(digits, 16).ok();
-    access.contains('x').then_some(Mapping {
+    let mapping = Mapping {
         start: hex(start)?,
         end: hex(end)?,
         offset: hex(offset)?,
         path: rest.trim_start().into(),
-    })
+        build_id: String::new(),
+    };
+    Some((access.contains('x'), mapping))
 }
 
 #[cfg(test)]
@@ -169,6 +197,7 @@ mod tests {
         \n\
         MAPPED_LIBRARIES:\n\
         00400000-00401000 r--p 00000000 08:01 42                 /bin/a program\n\
+        # build-id 400000 abcd01\n\
         00401000-00402000 r-xp 00001000 08:01 42                 /bin/a program\n\
         7ffd0000-7ffd1000 r-xp 00000000 00:00 0                  [vdso]\n";
 
@@ -188,6 +217,7 @@ mod tests {
         assert_eq!((program.start, program.offset), (0x40_1000, 0x1000));
         assert_eq!(program.path.to_str(), Some("/bin/a program"));
         assert_eq!(vdso.path.to_str(), Some("[vdso]"));
+        assert_eq!((program.build_id.as_str(), vdso.build_id.as_str()), ("abcd01", ""));
     }
 
     #[test]

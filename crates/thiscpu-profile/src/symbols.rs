@@ -21,6 +21,7 @@ pub(crate) struct Function {
 pub(crate) struct Symbols<'p> {
     profile: &'p Profile,
     files: HashMap<&'p Path, Option<File>>,
+    replaced: Vec<&'p Path>,
 }
 
 /// A program or library.
@@ -36,7 +37,7 @@ struct File {
 
 impl<'p> Symbols<'p> {
     pub(crate) fn of(profile: &'p Profile) -> Symbols<'p> {
-        Symbols { profile, files: HashMap::new() }
+        Symbols { profile, files: HashMap::new(), replaced: Vec::new() }
     }
 
     /// Returns the index of the mapping that holds an address.
@@ -54,20 +55,32 @@ impl<'p> Symbols<'p> {
             return unknown(format!("{address:#x}"));
         };
         let offset = address - mapping.start + mapping.offset;
-        let found = self.file(&mapping.path).and_then(|file| file.functions(offset));
+        let found = self.file(mapping).and_then(|file| file.functions(offset));
         found.unwrap_or_else(|| {
             let name = mapping.path.file_name().unwrap_or(mapping.path.as_os_str());
             unknown(format!("{}+{offset:#x}", name.display()))
         })
     }
 
-    /// Returns the build ID of a file in which symbols were looked up, in hexadecimal digits.
-    pub(crate) fn build_id(&self, path: &Path) -> &str {
-        self.files.get(path).and_then(Option::as_ref).map_or("", |file| &file.build_id)
+    /// Returns the paths of files that were replaced since the profile was written.
+    pub(crate) fn replaced(&self) -> &[&'p Path] {
+        &self.replaced
     }
 
-    fn file(&mut self, path: &'p Path) -> Option<&File> {
-        self.files.entry(path).or_insert_with(|| File::read(path)).as_ref()
+    /// Returns the file of a mapping, unless it is another one by now.
+    fn file(&mut self, mapping: &'p Mapping) -> Option<&File> {
+        let path = mapping.path.as_path();
+        self.files
+            .entry(path)
+            .or_insert_with(|| {
+                let file = File::read(path)?;
+                let is_same = mapping.build_id.is_empty() || mapping.build_id == file.build_id;
+                if !is_same {
+                    self.replaced.push(path);
+                }
+                is_same.then_some(file)
+            })
+            .as_ref()
     }
 }
 

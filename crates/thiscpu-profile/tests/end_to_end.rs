@@ -64,9 +64,12 @@ fn profile_shows_sites_of_a_program() {
     let directory = directory();
     let (program, source) = (directory.join("program"), directory.join("program.c"));
     fs::write(&source, PROGRAM).unwrap();
-    success(
-        Command::new("cc").args(["-O1", "-g", "-fno-builtin", "-o"]).arg(&program).arg(&source),
-    );
+    let compile = |level| {
+        let mut compiler = Command::new("cc");
+        compiler.args([level, "-g", "-fno-builtin", "-Wl,--build-id", "-o"]);
+        success(compiler.arg(&program).arg(&source));
+    };
+    compile("-O1");
     build("thiscpu-malloc-preload");
     let thiscpu = build("thiscpu-cli").join("thiscpu");
     let heap = directory.join("heap");
@@ -101,6 +104,14 @@ fn profile_shows_sites_of_a_program() {
     check_by_pprof(&directory.join("heap.pb.gz"), &directory);
     // The text is pprof's as well.
     check_by_pprof(&heap, &directory);
+
+    compile("-O2");
+    let output = success(profile().args(["--top", "5"]));
+    let (top, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(top.contains(" program+0x") && !top.contains("mixed_site"), "{top}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let warning = format!("thiscpu-profile: warning: {} has changed since", program.display());
+    assert!(said.starts_with(&warning), "{said}");
 }
 
 /// Checks what Go's pprof makes of a profile.

@@ -6,7 +6,10 @@
 //! # peak <objects> <bytes>
 //! MAPPED_LIBRARIES:
 //! <lines of /proc/self/maps>
+//! # build-id <address> <digits>
 //! ```
+//!
+//! A build ID follows the first line of its object.
 //!
 //! Readers skip lines that begin with `#`. The name `heapprofile` tells them not to weight again.
 //! Addresses are return addresses, except for the first one of a stack.
@@ -14,6 +17,7 @@
 use core::ffi::c_int;
 use core::fmt::{self, Write};
 
+use super::build_id::BuildIds;
 use super::stacks::{Entry, all, count};
 use super::weight::{OBJECT, Weight};
 use super::{blocks, countdown};
@@ -136,12 +140,13 @@ fn write_mappings(out: &mut Output) -> fmt::Result {
         // Without them the addresses are still there.
         return Ok(());
     }
+    let mut ids = BuildIds::new();
     let mut piece = [0; TEXT_BYTES];
     let written = loop {
         // SAFETY: the buffer has that many writable bytes.
         let read = unsafe { libc::read(maps, piece.as_mut_ptr().cast(), piece.len()) };
         match usize::try_from(read) {
-            Ok(read @ 1..) => match out.push(&piece[..read]) {
+            Ok(read @ 1..) => match write_lines(&piece[..read], &mut ids, out) {
                 Ok(()) => {}
                 error => break error,
             },
@@ -151,4 +156,15 @@ fn write_mappings(out: &mut Output) -> fmt::Result {
     // SAFETY: this function has opened the file.
     unsafe { libc::close(maps) };
     written
+}
+
+/// Writes a part of the mappings, and the build IDs of objects whose first line ends in it.
+fn write_lines(piece: &[u8], ids: &mut BuildIds, out: &mut Output) -> fmt::Result {
+    for &byte in piece {
+        out.push(&[byte])?;
+        if let Some((start, id)) = ids.take(byte) {
+            writeln!(out, "# build-id {start:x} {id}")?;
+        }
+    }
+    Ok(())
 }

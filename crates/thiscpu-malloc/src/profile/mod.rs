@@ -11,12 +11,14 @@
 //! - [`countdown`] chooses the blocks; [`weight`] says what each stands for.
 //! - [`blocks`] allocates and frees them. [`records`] has the stack of each while it is in use, and
 //!   [`stacks`] the sums.
-//! - [`dump`] writes the profile, [`file`] into a file, and [`peak`] knows when most was live.
+//! - [`dump`] writes the profile, with [`build_id`]s, and [`file`] into a file. [`peak`] knows when
+//!   most was live.
 //!
 //! Nothing in this module waits for a lock or calls a function that the program could replace. So a
 //! profile can be written in a signal handler, also one that interrupts the sampling of a block.
 
 mod blocks;
+mod build_id;
 mod countdown;
 mod dump;
 mod file;
