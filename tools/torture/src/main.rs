@@ -31,7 +31,8 @@ use crate::{plan::Plan, report::Report};
 /// The text below the options in `--help`.
 const DETAILS: &str = "\
 Workers run random operations on every structure: counters, per-CPU words, pairs and stacks,
-budgets, ledgers and slab caches. Signal handlers do the same, except on ledgers and caches.
+budgets, ledgers, slab caches and malloc under a heap profile. Signal handlers do the same, except
+on ledgers and objects; they write heap profiles instead.
 Threads migrate, come and go, and some have no lane; forked children check their own copies.
 Every answer is checked against an oracle, and in the end no unit may be missing.
 

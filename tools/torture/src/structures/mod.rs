@@ -11,6 +11,7 @@ mod counter_drifting;
 mod counter_growing;
 mod counter_set;
 mod counters;
+mod heap_profile;
 mod ledgers;
 mod pairs;
 mod quiescent;
@@ -118,6 +119,7 @@ pub(crate) fn all(slots: usize) -> Vec<(&'static str, Box<dyn Structure>)> {
         ("ledger_transfers", Box::new(ledgers::Transfers::new(slots))),
         ("caches", Box::new(caches::Caches::new(slots))),
         ("constructed", Box::new(constructed::Values::new())),
+        ("heap_profile", Box::new(heap_profile::HeapProfile::new(slots))),
     ]
 }
 
