@@ -41,7 +41,7 @@ enum Command {
     /// Run a program on thiscpu-malloc (add --stats for a table at exit)
     Run(run::Args),
     /// Make a pprof profile or a flame graph of a heap profile, by the program thiscpu-profile
-    #[command(disable_help_flag = true)]
+    #[command(disable_help_flag = true, after_long_help = profile::DETAILS)]
     Profile {
         /// The arguments of thiscpu-profile; --help lists them
         #[arg(

@@ -11,6 +11,19 @@ use std::{
 
 use crate::output;
 
+/// The text below the options in the man page: `--help` is answered by that program.
+pub(crate) const DETAILS: &str = "\
+thiscpu profile FILE             write FILE.pb.gz for pprof (go tool pprof -http=: FILE.pb.gz)
+thiscpu profile FILE --svg       draw a flame graph: FILE.svg
+thiscpu profile FILE --folded    print a line for each stack, with its bytes
+thiscpu profile FILE --top 20    list the functions that allocate most
+
+FILE is a heap profile of `thiscpu run --heap-profile FILE`. Bytes are those of live blocks; --space
+alloc counts all that were allocated, and --at peak those that were live at the peak. -o OUT names
+the file to write, or - for standard output.
+
+Exit status: that of thiscpu-profile, or 127 if it was not found.";
+
 const NAME: &str = "thiscpu-profile";
 /// Exit status if the program is missing, as of shells.
 const NOT_FOUND: u8 = 127;
