@@ -270,7 +270,7 @@ pub(crate) fn alloc_run(size: usize, align: usize) -> Option<NonNull<u8>> {
     alloc_run_by(large::allocate, size, align)
 }
 
-/// Allocates a run of chunks by one of the two functions for that, and counts it for the profile.
+/// Allocates a run of chunks by one of the two functions for that, and maybe samples it.
 fn alloc_run_by(
     allocate: fn(usize, usize) -> Option<usize>,
     size: usize,

@@ -13,9 +13,12 @@ const SIZE_MAX: usize = OBJECT.size();
 
 static CELLS: [u16; SIZE_MAX + 1] = [CELL as u16; SIZE_MAX + 1];
 
+/// Sizes from this one on have no cell.
+static LIMIT: usize = SIZE_MAX + 1;
+
 define_malloc_fn!(
     fn alloc_asm() -> *mut u8, in ".text.alloc_asm",
-    cells: CELLS, largest: SIZE_MAX, gated: alloc_gated
+    cells: CELLS, largest: SIZE_MAX, limit: LIMIT, gated: alloc_gated
 );
 
 define_free_fn!(
