@@ -28,3 +28,5 @@ mod slab;
 mod slab_constructed;
 #[cfg(thiscpu_model)]
 mod slab_exhaustive;
+#[cfg(thiscpu_model)]
+mod slab_large;

@@ -11,7 +11,7 @@ use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Number of barns that each class has on a node.
 pub(super) const BARNS_PER_NODE: usize = if cfg!(thiscpu_model) { 1 } else { 8 };
 /// All barns of a node together hold this much, and this part of the memory in use.
-const ALL_BYTES_MIN: usize = 16 * 1024 * 1024;
+const ALL_BYTES_MIN: usize = if cfg!(thiscpu_model) { 32 * 1024 } else { 16 * 1024 * 1024 };
 const USED_DIVISOR: usize = 8;
 /// Nodes with words of their own; further ones share these.
 const NODES: usize = if cfg!(thiscpu_model) { 1 } else { 8 };

@@ -18,10 +18,10 @@ use crate::tier::Tier;
 /// All lanes together hold this much, and this part of the memory in use.
 ///
 /// Free chunks may keep as many pages before they are purged at once.
-const ALL_BYTES_MIN: usize = 16 * 1024 * 1024;
+const ALL_BYTES_MIN: usize = if cfg!(thiscpu_model) { 64 * 1024 } else { 16 * 1024 * 1024 };
 const USED_DIVISOR: usize = 4;
 /// The most bytes that one lane holds.
-const BYTES_MAX: usize = 16 * 1024 * 1024;
+const BYTES_MAX: usize = if cfg!(thiscpu_model) { 48 * 1024 } else { 16 * 1024 * 1024 };
 
 /// Returns how many bytes of large objects a lane may hold.
 fn limit() -> usize {
