@@ -2,10 +2,11 @@
 //!
 //! | case | an operation |
 //! |---|---|
-//! | `pair-8` to `pair-16384` | one object of that many bytes allocated and freed |
+//! | `pair-8` to `pair-4194304` | one object of that many bytes allocated and freed |
 //! | `burst-64`, `burst-1024` | one of 10,000 objects, allocated and then freed in that order |
-//! | `remote-64` | an object allocated on one CPU and freed on another |
+//! | `remote-64` to `remote-4194304` | an object allocated on one CPU and freed on another |
 //! | `churn-64` | an object allocated and a random one of the thread's 16 freed, by many threads |
+//! | `random-262144` | like `churn-64`, with objects of a random size from 32 KiB to 256 KiB |
 //! | `resident-64` | not timed: 64 threads have an object of each of 31 sizes and do nothing |
 //!
 //! The first eight bytes of each object are written. Each slice is a child process in which one
@@ -38,18 +39,26 @@ pub(crate) const CHILD: &str = "alloc-child";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AllocCase(&'static str, Pattern);
 
+const KIB: usize = 1024;
+
 /// A pattern of calls, with the size of its objects in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Pattern {
     Pair(usize),
+    /// Large objects, which not every contender allocates.
+    PairLarge(usize),
     Burst(usize),
     Remote(usize),
+    /// Large objects, of which fewer are in flight at once.
+    RemoteLarge(usize),
     Churn(usize),
+    /// Objects of random sizes: the smallest and the largest.
+    Random(usize, usize),
     Resident,
 }
 
 impl AllocCase {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self("pair-8", Pattern::Pair(8)),
         Self("pair-16", Pattern::Pair(16)),
         Self("pair-32", Pattern::Pair(32)),
@@ -62,16 +71,26 @@ impl AllocCase {
         Self("pair-4096", Pattern::Pair(4096)),
         Self("pair-8192", Pattern::Pair(8192)),
         Self("pair-16384", Pattern::Pair(16384)),
+        Self("pair-65536", Pattern::PairLarge(64 * KIB)),
+        Self("pair-262144", Pattern::PairLarge(256 * KIB)),
+        Self("pair-1048576", Pattern::PairLarge(1024 * KIB)),
+        Self("pair-4194304", Pattern::PairLarge(4096 * KIB)),
         Self("burst-64", Pattern::Burst(64)),
         Self("burst-1024", Pattern::Burst(1024)),
         Self("remote-64", Pattern::Remote(64)),
+        Self("remote-65536", Pattern::RemoteLarge(64 * KIB)),
+        Self("remote-1048576", Pattern::RemoteLarge(1024 * KIB)),
+        Self("remote-4194304", Pattern::RemoteLarge(4096 * KIB)),
         Self("churn-64", Pattern::Churn(64)),
+        Self("random-262144", Pattern::Random(32 * KIB, 256 * KIB)),
         Self("resident-64", Pattern::Resident),
     ];
 
     pub(crate) const fn info(self) -> Info {
         let (threads, what) = match self.1 {
-            Pattern::Pair(_) => (Threads::Default(&[1, 2]), "One object allocated and freed"),
+            Pattern::Pair(_) | Pattern::PairLarge(_) => {
+                (Threads::Default(&[1, 2]), "One object allocated and freed")
+            }
             Pattern::Burst(_) => {
                 (Threads::Default(&[1, 2]), "10,000 objects allocated, then freed")
             }
@@ -79,9 +98,17 @@ impl AllocCase {
                 Threads::Fixed(remote::THREADS),
                 "Objects allocated by one thread and freed by another, in batches of 64",
             ),
+            Pattern::RemoteLarge(_) => (
+                Threads::Fixed(remote::THREADS),
+                "Objects allocated by one thread and freed by another, in batches of 8",
+            ),
             Pattern::Churn(_) => (
                 Threads::Default(&[64]),
                 "One object allocated and a random one of the thread's 16 freed",
+            ),
+            Pattern::Random(..) => (
+                Threads::Default(&[1, 2]),
+                "One object of 32 to 256 KiB allocated and a random one of the thread's 16 freed",
             ),
             Pattern::Resident => (
                 Threads::Fixed(resident::THREADS),
@@ -89,8 +116,13 @@ impl AllocCase {
             ),
         };
         let contenders = match self.1 {
-            Pattern::Resident => allocators::OF_ANY_SIZE,
-            _ => allocators::ALL,
+            Pattern::PairLarge(_)
+            | Pattern::RemoteLarge(_)
+            | Pattern::Random(..)
+            | Pattern::Resident => allocators::OF_ANY_SIZE,
+            Pattern::Pair(_) | Pattern::Burst(_) | Pattern::Remote(_) | Pattern::Churn(_) => {
+                allocators::ALL
+            }
         };
         Info { workload: Workload::Alloc, name: self.0, threads, contenders, what }
     }
@@ -98,6 +130,7 @@ impl AllocCase {
     pub(crate) const fn runs_by_default(self) -> bool {
         match self.1 {
             Pattern::Pair(size) | Pattern::Burst(size) => size == 64,
+            Pattern::PairLarge(_) | Pattern::RemoteLarge(_) | Pattern::Random(..) => false,
             Pattern::Remote(_) | Pattern::Churn(_) | Pattern::Resident => true,
         }
     }
@@ -150,10 +183,12 @@ pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     let value = match spec.contender {
         Name::Nothing => resident::resident_bytes::<allocators::Glibc>(cpus, &[]),
         name => allocators::dispatch!(name, A => match pattern {
-            Pattern::Pair(size) => timed::pair::<A>(cpus, spec, size),
+            Pattern::Pair(size) | Pattern::PairLarge(size) => timed::pair::<A>(cpus, spec, size),
             Pattern::Burst(size) => timed::burst::<A>(cpus, spec, size),
             Pattern::Churn(size) => timed::churn::<A>(cpus, spec, size),
-            Pattern::Remote(size) => remote::measure::<A>(cpus, spec.length, size),
+            Pattern::Random(min, max) => timed::random::<A>(cpus, spec, min..=max),
+            Pattern::Remote(size) => remote::measure::<A, 64>(cpus, spec.length, size),
+            Pattern::RemoteLarge(size) => remote::measure::<A, 8>(cpus, spec.length, size),
             Pattern::Resident => resident::resident_bytes::<A>(cpus, &resident::SIZES),
         }),
     }?;
@@ -216,6 +251,7 @@ mod tests {
             ("pair-65", "glibc", 2),
             ("pair-64", "none", 2),
             ("pair-64", "atomic", 2),
+            ("pair-65536", "slub-tid", 2),
             ("resident-64", "slub-tid", 64),
             ("resident-64", "slub-lock", 64),
             ("pair-64", "glibc", 0),

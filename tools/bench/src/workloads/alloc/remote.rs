@@ -1,4 +1,4 @@
-//! `remote-64`: one thread allocates, another frees.
+//! `remote-64` to `remote-4194304`: one thread allocates, another frees.
 //!
 //! A ring passes objects in batches, at the same cost for each contender. A thread that finds the
 //! ring full, or empty, waits. So the time of an object is that of the slower thread, less the time
@@ -35,16 +35,19 @@ use crate::{
 /// One thread allocates and one frees.
 pub(super) const THREADS: usize = 2;
 
-/// The number of objects that are passed at once.
-const BATCH: usize = 64;
-
 /// The most batches in the ring.
 const SLOTS: usize = 8;
 
 /// Measures the time, of both CPUs together, of an object that one allocates and one frees.
-pub(super) fn measure<A: Allocator>(cpus: &Cpus, mut length: Duration, size: usize) -> Result<f64> {
+///
+/// `BATCH` objects are passed at once.
+pub(super) fn measure<A: Allocator, const BATCH: usize>(
+    cpus: &Cpus,
+    mut length: Duration,
+    size: usize,
+) -> Result<f64> {
     let (allocator, size) = (&A::new(size), black_box(size));
-    let (ring, laps, waits) = (&Ring::default(), &Mutex::default(), &Waits::default());
+    let (ring, laps, waits) = (&Ring::<BATCH>::default(), &Mutex::default(), &Waits::default());
     let prepare = |index| {
         allocator.enter();
         waits.join();
@@ -85,16 +88,16 @@ pub(super) fn measure<A: Allocator>(cpus: &Cpus, mut length: Duration, size: usi
 /// A slot belongs to the passing thread until it is counted in `passed`, and then to the receiving
 /// thread until it is counted in `received`.
 #[derive(Default)]
-struct Ring {
-    slots: [Padded<Slot>; SLOTS],
+struct Ring<const BATCH: usize> {
+    slots: [Padded<Slot<BATCH>>; SLOTS],
     passed: Padded<AtomicUsize>,
     received: Padded<AtomicUsize>,
 }
 
 /// The objects of a batch.
-struct Slot(UnsafeCell<[*mut u8; BATCH]>);
+struct Slot<const BATCH: usize>(UnsafeCell<[*mut u8; BATCH]>);
 
-impl Default for Slot {
+impl<const BATCH: usize> Default for Slot<BATCH> {
     fn default() -> Self {
         Self(UnsafeCell::new([ptr::null_mut(); BATCH]))
     }
@@ -102,9 +105,9 @@ impl Default for Slot {
 
 // SAFETY: `Ring` lets only the passing thread use a slot until `passed` counts it, and then only
 // the receiving thread until `received` counts it.
-unsafe impl Sync for Slot {}
+unsafe impl<const BATCH: usize> Sync for Slot<BATCH> {}
 
-impl Ring {
+impl<const BATCH: usize> Ring<BATCH> {
     /// Passes a batch from `next`, and returns whether there was room. One thread calls it.
     #[inline(always)]
     fn pass(&self, mut next: impl FnMut() -> *mut u8) -> bool {
@@ -159,8 +162,9 @@ mod tests {
 
     #[test]
     fn ring_passes_batches_in_order_and_only_when_there_is_room() {
+        const BATCH: usize = 8;
         const BATCHES: usize = 1_000;
-        let ring = Ring::default();
+        let ring = Ring::<BATCH>::default();
         assert!(!ring.receive(|_| unreachable!()));
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -1,8 +1,9 @@
 //! Threads that free the objects they have allocated.
 
-use std::{hint::black_box, ptr};
+use std::{hint::black_box, ops::RangeInclusive, ptr};
 
 use anyhow::Result;
+use fastrand::Rng;
 
 use super::{ChildSpec, touch::alloc_and_touch};
 use crate::{contenders::allocators::Allocator, cpus::Cpus, slice};
@@ -65,6 +66,26 @@ pub(super) fn churn<A: Allocator>(cpus: &Cpus, spec: &ChildSpec, size: usize) ->
     let (allocator, size) = (&A::new(size), black_box(size));
     let prepare = |index| {
         allocator.enter();
+        let mut held = Held::new(allocator, move |_: &mut Rng| size, index as u64);
+        move || {
+            held.replace_one();
+            Ok(())
+        }
+    };
+    op_ns(cpus, spec, 64, prepare)
+}
+
+/// Measures like [`churn`], with objects of random sizes.
+pub(super) fn random<A: Allocator>(
+    cpus: &Cpus,
+    spec: &ChildSpec,
+    sizes: RangeInclusive<usize>,
+) -> Result<f64> {
+    let allocator = &A::new(*sizes.end());
+    let prepare = |index| {
+        allocator.enter();
+        let sizes = sizes.clone();
+        let size = move |random: &mut Rng| random.usize(sizes.clone());
         let mut held = Held::new(allocator, size, index as u64);
         move || {
             held.replace_one();
@@ -75,34 +96,41 @@ pub(super) fn churn<A: Allocator>(cpus: &Cpus, spec: &ChildSpec, size: usize) ->
 }
 
 /// A few objects of one thread.
-struct Held<'a, A: Allocator> {
+struct Held<'a, A: Allocator, S> {
     allocator: &'a A,
-    size: usize,
-    objects: [*mut u8; 16],
-    random: fastrand::Rng,
+    /// Returns the size of the next object.
+    size: S,
+    /// Each with its size.
+    objects: [(*mut u8, usize); 16],
+    random: Rng,
 }
 
-impl<'a, A: Allocator> Held<'a, A> {
-    fn new(allocator: &'a A, size: usize, seed: u64) -> Self {
-        let objects = std::array::from_fn(|_| alloc_and_touch(allocator, size));
-        Self { allocator, size, objects, random: fastrand::Rng::with_seed(seed) }
+impl<'a, A: Allocator, S: FnMut(&mut Rng) -> usize> Held<'a, A, S> {
+    fn new(allocator: &'a A, mut size: S, seed: u64) -> Self {
+        let mut random = Rng::with_seed(seed);
+        let objects = std::array::from_fn(|_| {
+            let size = size(&mut random);
+            (alloc_and_touch(allocator, size), size)
+        });
+        Self { allocator, size, objects, random }
     }
 
     #[inline(always)]
     fn replace_one(&mut self) {
+        let size = (self.size)(&mut self.random);
         let place = &mut self.objects[self.random.usize(..16)];
-        let old = std::mem::replace(place, alloc_and_touch(self.allocator, self.size));
+        let new = (alloc_and_touch(self.allocator, size), size);
+        let (old, old_size) = std::mem::replace(place, new);
         // SAFETY: the allocator returned it for that size, and `objects` has just forgotten it.
-        unsafe { self.allocator.free(old, self.size) };
+        unsafe { self.allocator.free(old, old_size) };
     }
 }
 
-impl<A: Allocator> Drop for Held<'_, A> {
+impl<A: Allocator, S> Drop for Held<'_, A, S> {
     fn drop(&mut self) {
-        for object in self.objects {
-            // SAFETY: the allocator returned each object in `objects` for that size; none was
-            // freed.
-            unsafe { self.allocator.free(object, self.size) };
+        for (object, size) in self.objects {
+            // SAFETY: the allocator returned each object in `objects` for its size; none was freed.
+            unsafe { self.allocator.free(object, size) };
         }
     }
 }
