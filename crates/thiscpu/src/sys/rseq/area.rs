@@ -1,4 +1,4 @@
-//! The rseq area of a thread: offsets of its fields, and what they hold.
+//! The rseq area of a thread, and this library's own words beside it: where they are.
 //!
 //! The kernel's layout: `cpu_id_start` 0, `cpu_id` 4, `rseq_cs` 8, `flags` 16, `node_id` 20,
 //! `mm_cid` 24.
@@ -14,7 +14,7 @@ pub(crate) const CPU_ID: usize = 4;
 /// The offset of `rseq_cs` in an area: the descriptor of the section that the thread is in.
 #[cfg(not(thiscpu_model))]
 pub const RSEQ_CS: usize = 8;
-const NODE_ID: usize = 20;
+pub(super) const NODE_ID: usize = 20;
 pub(crate) const MM_CID: usize = 24;
 
 /// The feature size of the first kernels that fill in `node_id`.
@@ -83,11 +83,6 @@ impl Offsets {
     pub(crate) fn index(&self) -> isize {
         self.index.load(Relaxed)
     }
-}
-
-/// Returns the address of this thread's lane index. Its area is registered.
-pub(super) fn index_address() -> usize {
-    thread_pointer().wrapping_add_signed(OFFSETS.index())
 }
 
 pub(super) fn thread_pointer() -> usize {
@@ -176,35 +171,4 @@ pub(crate) fn bypass_offset() -> isize {
 /// Tells this thread's inlined C charges whether to bypass the lane.
 pub(crate) fn set_bypass(bypass: bool) {
     own_word(BYPASS).store(u32::from(bypass), Relaxed);
-}
-
-/// Returns whether `OFFSETS` are published and this thread's area is registered.
-pub(crate) fn is_registered() -> bool {
-    let offset = OFFSETS.cpu_id();
-    if offset == 0 {
-        return false;
-    }
-    let cpu_id = thread_pointer().wrapping_add_signed(offset);
-    // SAFETY: a published offset leads to the field of an rseq area in this thread's static TLS.
-    // The kernel writes the field only while this thread is not running, so an atomic load by this
-    // thread never sees half of a write.
-    unsafe { (*(cpu_id as *const AtomicU32)).load(Relaxed) as i32 >= 0 }
-}
-
-/// Returns this thread's lane index. Its area is registered.
-pub(crate) fn index() -> usize {
-    // SAFETY: the area is registered, so the offset leads to a field of this thread's area, which
-    // the kernel writes only while this thread is not running.
-    unsafe { (*(index_address() as *const AtomicU32)).load(Relaxed) as usize }
-}
-
-/// Returns the NUMA node of the calling thread, if its area shows it (Linux 6.3).
-pub(crate) fn node() -> Option<usize> {
-    if !HAS_NODE.load(Relaxed) || !is_registered() {
-        return None;
-    }
-    let cpu_id = thread_pointer().wrapping_add_signed(OFFSETS.cpu_id());
-    // SAFETY: the area is registered, and the kernel says that it fills in this field of it. It
-    // writes the field only while this thread is not running.
-    Some(unsafe { (*((cpu_id - CPU_ID + NODE_ID) as *const AtomicU32)).load(Relaxed) } as usize)
 }

@@ -21,6 +21,7 @@ use core::arch::global_asm;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use super::area::{self, thread_local_offset};
+use super::thread;
 
 /// The bits in which pointers to the two fields differ.
 const FIELD: usize = area::MM_CID - area::CPU_ID;
@@ -69,8 +70,8 @@ pub(crate) fn index() -> Option<usize> {
 /// Direct sections take the thread for registered from then on.
 #[inline]
 pub(crate) fn set() {
-    if !is_set() && area::is_registered() && !area::is_unregistered_forever() {
-        ptr().store(area::index_address() - 4, Relaxed);
+    if !is_set() && thread::is_registered() && !area::is_unregistered_forever() {
+        ptr().store(thread::index_address() - 4, Relaxed);
     }
 }
 

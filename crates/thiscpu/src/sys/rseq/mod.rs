@@ -12,19 +12,21 @@
 //! - `area`: the offsets of an area's fields, and what this thread's area holds;
 //! - `index_ptr`: the thread-local pointer to the lane index, which direct sections load;
 //! - `registration`: finding, making and ending registrations;
-//! - `sample_left`: a word of each thread for the heap profiles of malloc.
+//! - `sample_left`: a word of each thread for the heap profiles of malloc;
+//! - `thread`: the contents of the calling thread's area.
 
 pub(crate) mod area;
 pub(crate) mod index_ptr;
 pub(crate) mod registration;
 #[cfg(not(thiscpu_model))]
 pub(crate) mod sample_left;
+mod thread;
 
 #[cfg(not(thiscpu_model))]
 pub use area::RSEQ_CS;
 pub(crate) use area::{
-    CPU_ID, OFFSETS, bypass_offset, index, is_registered, is_unregistered_forever, node,
-    set_bypass, unregistered_offset,
+    CPU_ID, OFFSETS, bypass_offset, is_unregistered_forever, set_bypass, unregistered_offset,
 };
 pub use registration::Registrar;
 pub(crate) use registration::{Registration, probe, register_if_ours, unregister_forever};
+pub(crate) use thread::{index, is_registered, node};

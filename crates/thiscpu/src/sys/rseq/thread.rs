@@ -1,0 +1,41 @@
+//! The contents of the calling thread's rseq area.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use super::area::{CPU_ID, HAS_NODE, NODE_ID, OFFSETS, thread_pointer};
+
+/// Returns whether `OFFSETS` are published and this thread's area is registered.
+pub(crate) fn is_registered() -> bool {
+    let offset = OFFSETS.cpu_id();
+    if offset == 0 {
+        return false;
+    }
+    let cpu_id = thread_pointer().wrapping_add_signed(offset);
+    // SAFETY: a published offset leads to the field of an rseq area in this thread's static TLS.
+    // The kernel writes the field only while this thread is not running, so an atomic load by this
+    // thread never sees half of a write.
+    unsafe { (*(cpu_id as *const AtomicU32)).load(Relaxed) as i32 >= 0 }
+}
+
+/// Returns this thread's lane index. Its area is registered.
+pub(crate) fn index() -> usize {
+    // SAFETY: the area is registered, so the offset leads to a field of this thread's area, which
+    // the kernel writes only while this thread is not running.
+    unsafe { (*(index_address() as *const AtomicU32)).load(Relaxed) as usize }
+}
+
+/// Returns the NUMA node of the calling thread, if its area shows it (Linux 6.3).
+pub(crate) fn node() -> Option<usize> {
+    if !HAS_NODE.load(Relaxed) || !is_registered() {
+        return None;
+    }
+    let cpu_id = thread_pointer().wrapping_add_signed(OFFSETS.cpu_id());
+    // SAFETY: the area is registered, and the kernel says that it fills in this field of it. It
+    // writes the field only while this thread is not running.
+    Some(unsafe { (*((cpu_id - CPU_ID + NODE_ID) as *const AtomicU32)).load(Relaxed) } as usize)
+}
+
+/// Returns the address of this thread's lane index. Its area is registered.
+pub(super) fn index_address() -> usize {
+    thread_pointer().wrapping_add_signed(OFFSETS.index())
+}
