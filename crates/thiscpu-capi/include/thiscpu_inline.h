@@ -46,6 +46,8 @@ extern "C" {
  *
  * - Before the first handle is created, offsets are 0, or lead to an area that no thread registers.
  *   Each sequence fails then, and the library's function is called.
+ * - Until the offsets are known, `vfork_word` leads to a word that fails each sequence. Then it
+ *   leads to one that fails sequences while a child of vfork may run on the thread's memory.
  * - If the process loads a second copy of the library whose functions are bound to one copy and
  *   this variable to the other, sequences are disabled. Threads with older offsets still work on
  *   the lanes of the handles that they have.
@@ -59,18 +61,20 @@ struct thiscpu_inline_abi {
     int64_t bypass;
     /* A gate that is always closed. */
     uintptr_t closed_gate;
-    uint64_t unused[4];
+    /* From the thread pointer to a word that cpu_id must not be less than. */
+    int64_t vfork_word;
+    uint64_t unused[3];
     /* An rseq area that no thread registers. */
     uint32_t unregistered[8];
 };
 
-extern const struct thiscpu_inline_abi thiscpu_inline_abi_3;
+extern const struct thiscpu_inline_abi thiscpu_inline_abi_4;
 
 /* Identifies the copy of the library that answers. Only the library calls this. */
-const void *thiscpu_inline_abi_3_table(void);
+const void *thiscpu_inline_abi_4_table(void);
 
 /* Reports that the object of an encoded pointer was written to after it was freed, and aborts. */
-void *thiscpu_inline_abi_3_finish_alloc(struct thiscpu_cache *cache, uintptr_t encoded);
+void *thiscpu_inline_abi_4_finish_alloc(struct thiscpu_cache *cache, uintptr_t encoded);
 
 /* The beginning of what handles point to. Counters and budgets begin with their gate. */
 struct thiscpu_inline_account {
@@ -104,7 +108,7 @@ typedef uintptr_t __attribute__((may_alias)) thiscpu_inline_mark;
 
 /* Loads both offsets at once, so that they belong together. */
 THISCPU_SECTION int64_t thiscpu_inline_offsets(void) {
-    int64_t offsets = thiscpu_inline_abi_3.offsets;
+    int64_t offsets = thiscpu_inline_abi_4.offsets;
     __asm__("" : "+r"(offsets));
     return offsets;
 }
@@ -118,7 +122,7 @@ THISCPU_SECTION intptr_t thiscpu_inline_cpu_id(int64_t offsets) {
 #else
     __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
 #endif
-    THISCPU_REPLACE_ZERO(cpu_id, (intptr_t)&thiscpu_inline_abi_3.unregistered[1] - pointer);
+    THISCPU_REPLACE_ZERO(cpu_id, (intptr_t)&thiscpu_inline_abi_4.unregistered[1] - pointer);
     return cpu_id;
 }
 
@@ -128,11 +132,12 @@ THISCPU_SECTION intptr_t thiscpu_inline_index(int64_t offsets) {
 
 /* The first arguments of every section: where lanes are found. */
 #define THISCPU_LANES(offsets)                                                                     \
-    thiscpu_inline_cpu_id(offsets), thiscpu_inline_index(offsets), thiscpu_inline_abi_3.table
+    thiscpu_inline_cpu_id(offsets), (intptr_t)thiscpu_inline_abi_4.vfork_word,                     \
+        thiscpu_inline_index(offsets), thiscpu_inline_abi_4.table
 
 /* Returns the gate of a counter or budget; for NULL a gate that is always closed. */
 THISCPU_SECTION const void *thiscpu_inline_gate(const void *handle) {
-    THISCPU_REPLACE_ZERO(handle, &thiscpu_inline_abi_3.closed_gate);
+    THISCPU_REPLACE_ZERO(handle, &thiscpu_inline_abi_4.closed_gate);
     return handle;
 }
 
@@ -178,10 +183,10 @@ THISCPU_SECTION int thiscpu_inline_uses_cache(void) {
 #if defined(__x86_64__)
     __asm__ __volatile__("movl %%fs:(%[offset]), %[bypass]"
                          : [bypass] "=r"(bypass)
-                         : [offset] "r"(thiscpu_inline_abi_3.bypass));
+                         : [offset] "r"(thiscpu_inline_abi_4.bypass));
 #else
     const char *thread = (const char *)__builtin_thread_pointer();
-    bypass = *(const volatile uint32_t *)(thread + thiscpu_inline_abi_3.bypass);
+    bypass = *(const volatile uint32_t *)(thread + thiscpu_inline_abi_4.bypass);
 #endif
     return !bypass;
 }
@@ -216,7 +221,7 @@ THISCPU_SECTION void *thiscpu_cache_alloc_inline(struct thiscpu_cache *cache) {
     uintptr_t key = __atomic_load_n(&fields->key, __ATOMIC_RELAXED);
     thiscpu_inline_mark *object = (thiscpu_inline_mark *)(key - encoded);
     if (!THISCPU_LIKELY(*object == encoded)) {
-        return thiscpu_inline_abi_3_finish_alloc(cache, encoded);
+        return thiscpu_inline_abi_4_finish_alloc(cache, encoded);
     }
     *object = 0;
     return object;

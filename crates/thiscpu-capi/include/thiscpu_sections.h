@@ -10,7 +10,8 @@
  * and one store that commits. They are those of the library, instruction for instruction. A section
  * returns whether it has committed, or the value that it took. If it has not committed, nothing has
  * happened, and the caller calls a function of the library. `cpu_id` and `index` are offsets of
- * these fields from the thread pointer. Sections that add order only themselves, for compilers too.
+ * these fields from the thread pointer. `vfork_word` is the offset of a word that keeps children of
+ * vfork out of lanes. Sections that add order only themselves, for compilers too.
  *
  * For gcc 11, clang 12 and later.
  */
@@ -47,17 +48,18 @@
     "34:\n\t"
 
 /* add_windowed: adds to this CPU's lane of a counter or budget, if that stays in its window. */
-THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index,
-    const uintptr_t *table, const void *gate, int64_t n) {
+THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t vfork_word,
+    intptr_t index, const uintptr_t *table, const void *gate, int64_t n) {
     uint64_t a, count, window, distance;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("add_windowed")
         "leaq 30b(%%rip), %[a]\n\t"
         "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
-        "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:(%[cpu_id])\n\t"
+        "movl %%fs:(%[vfork_word]), %k[a]\n\t"
+        "cmpl %k[a], %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
         "addq (%[gate]), %[a]\n\t"
         "jae %l[out]\n\t"
@@ -75,8 +77,8 @@ THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index
         ".popsection\n"
         "33:"
         : [a] "=&r"(a), [count] "=&r"(count), [window] "=&c"(window), [distance] "=&r"(distance)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [gate] "r"(gate),
-          [n] "er"(n)
+        : [cpu_id] "r"(cpu_id), [vfork_word] "r"(vfork_word), [index] "r"(index),
+          [table] "r"(table), [gate] "r"(gate), [n] "er"(n)
         : "cc"
         : out);
     return 1;
@@ -85,7 +87,7 @@ out:
 }
 
 /* charge: charges an account, if it is in this CPU's cache. */
-THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index,
+THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t vfork_word, intptr_t index,
     const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
     uint64_t a, count, distance;
     __asm__ __volatile__ goto(
@@ -93,9 +95,10 @@ THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index,
         "leaq 30b(%%rip), %[a]\n\t"
         "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
-        "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:(%[cpu_id])\n\t"
+        "movl %%fs:(%[vfork_word]), %k[a]\n\t"
+        "cmpl %k[a], %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
         "addq %[set], %[a]\n\t"
         "jae %l[out]\n\t"
@@ -123,8 +126,8 @@ THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index,
         ".popsection\n"
         "33:"
         : [a] "=&r"(a), [count] "=&r"(count), [distance] "=&r"(distance)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [set] "r"(set),
-          [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [vfork_word] "r"(vfork_word), [index] "r"(index),
+          [table] "r"(table), [set] "r"(set), [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -133,8 +136,8 @@ out:
 }
 
 /* pop_object_single: pops an encoded pointer from this CPU's lane of a cache; 0 if it is empty. */
-THISCPU_SECTION uintptr_t thiscpu_section_pop_object_single(intptr_t cpu_id, intptr_t index,
-    const uintptr_t *table, const void *gate) {
+THISCPU_SECTION uintptr_t thiscpu_section_pop_object_single(intptr_t cpu_id, intptr_t vfork_word,
+    intptr_t index, const uintptr_t *table, const void *gate) {
     uint64_t a, top;
     uintptr_t encoded = 0;
     __asm__ __volatile__(
@@ -142,9 +145,10 @@ THISCPU_SECTION uintptr_t thiscpu_section_pop_object_single(intptr_t cpu_id, int
         "leaq 30b(%%rip), %[a]\n\t"
         "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
-        "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:(%[cpu_id])\n\t"
+        "movl %%fs:(%[vfork_word]), %k[a]\n\t"
+        "cmpl %k[a], %%fs:(%[cpu_id])\n\t"
         "jl 34f\n\t"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
         "addq (%[gate]), %[a]\n\t"
         "jae 34f\n\t"
@@ -167,23 +171,25 @@ THISCPU_SECTION uintptr_t thiscpu_section_pop_object_single(intptr_t cpu_id, int
         ".popsection\n"
         "33:"
         : [a] "=&r"(a), [top] "=&r"(top), [encoded] "+&r"(encoded)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [gate] "r"(gate)
+        : [cpu_id] "r"(cpu_id), [vfork_word] "r"(vfork_word), [index] "r"(index),
+          [table] "r"(table), [gate] "r"(gate)
         : "memory", "cc");
     return encoded;
 }
 
 /* push_object_single: pushes an encoded pointer to this CPU's lane of a cache if it has room. */
-THISCPU_SECTION int thiscpu_section_push_object_single(intptr_t cpu_id, intptr_t index,
-    const uintptr_t *table, const void *gate, uintptr_t encoded) {
+THISCPU_SECTION int thiscpu_section_push_object_single(intptr_t cpu_id, intptr_t vfork_word,
+    intptr_t index, const uintptr_t *table, const void *gate, uintptr_t encoded) {
     uint64_t a, top;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("push_object_single")
         "leaq 30b(%%rip), %[a]\n\t"
         "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
-        "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:(%[cpu_id])\n\t"
+        "movl %%fs:(%[vfork_word]), %k[a]\n\t"
+        "cmpl %k[a], %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
         "addq (%[gate]), %[a]\n\t"
         "jae %l[out]\n\t"
@@ -204,7 +210,8 @@ THISCPU_SECTION int thiscpu_section_push_object_single(intptr_t cpu_id, intptr_t
         ".popsection\n"
         "33:"
         : [a] "=&r"(a), [gate] "+&r"(gate), [top] "=&r"(top), [encoded] "+&r"(encoded)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table)
+        : [cpu_id] "r"(cpu_id), [vfork_word] "r"(vfork_word), [index] "r"(index),
+          [table] "r"(table)
         : "memory", "cc"
         : out);
     return 1;
@@ -213,7 +220,7 @@ out:
 }
 
 /* u8::add: adds to this CPU's word of 1 byte. */
-THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index,
+THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t vfork_word, intptr_t index,
     const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
@@ -221,9 +228,10 @@ THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index,
         "leaq 30b(%%rip), %[a]\n\t"
         "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
-        "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:(%[cpu_id])\n\t"
+        "movl %%fs:(%[vfork_word]), %k[a]\n\t"
+        "cmpl %k[a], %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
         "addq %[item], %[a]\n\t"
         "jae %l[out]\n\t"
@@ -234,8 +242,8 @@ THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index,
         ".popsection\n"
         "33:"
         : [a] "=&r"(a)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item),
-          [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [vfork_word] "r"(vfork_word), [index] "r"(index),
+          [table] "r"(table), [item] "r"(item), [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -244,7 +252,7 @@ out:
 }
 
 /* u16::add: adds to this CPU's word of 2 bytes. */
-THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index,
+THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t vfork_word, intptr_t index,
     const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
@@ -252,9 +260,10 @@ THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index,
         "leaq 30b(%%rip), %[a]\n\t"
         "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
-        "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:(%[cpu_id])\n\t"
+        "movl %%fs:(%[vfork_word]), %k[a]\n\t"
+        "cmpl %k[a], %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
         "addq %[item], %[a]\n\t"
         "jae %l[out]\n\t"
@@ -265,8 +274,8 @@ THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index,
         ".popsection\n"
         "33:"
         : [a] "=&r"(a)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item),
-          [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [vfork_word] "r"(vfork_word), [index] "r"(index),
+          [table] "r"(table), [item] "r"(item), [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -275,7 +284,7 @@ out:
 }
 
 /* u32::add: adds to this CPU's word of 4 bytes. */
-THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index,
+THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t vfork_word, intptr_t index,
     const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
@@ -283,9 +292,10 @@ THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index,
         "leaq 30b(%%rip), %[a]\n\t"
         "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
-        "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:(%[cpu_id])\n\t"
+        "movl %%fs:(%[vfork_word]), %k[a]\n\t"
+        "cmpl %k[a], %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
         "addq %[item], %[a]\n\t"
         "jae %l[out]\n\t"
@@ -296,8 +306,8 @@ THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index,
         ".popsection\n"
         "33:"
         : [a] "=&r"(a)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item),
-          [n] "r"(n)
+        : [cpu_id] "r"(cpu_id), [vfork_word] "r"(vfork_word), [index] "r"(index),
+          [table] "r"(table), [item] "r"(item), [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -306,7 +316,7 @@ out:
 }
 
 /* u64::add: adds to this CPU's word of 8 bytes. */
-THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index,
+THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t vfork_word, intptr_t index,
     const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t a;
     __asm__ __volatile__ goto(
@@ -314,9 +324,10 @@ THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index,
         "leaq 30b(%%rip), %[a]\n\t"
         "movq %[a], %%fs:4(%[cpu_id])\n\t"
         "31:\n"
-        "movzwl %%fs:(%[index]), %k[a]\n\t"
-        "cmpl $0, %%fs:(%[cpu_id])\n\t"
+        "movl %%fs:(%[vfork_word]), %k[a]\n\t"
+        "cmpl %k[a], %%fs:(%[cpu_id])\n\t"
         "jl %l[out]\n\t"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
         "movq (%[table], %[a], 8), %[a]\n\t"
         "addq %[item], %[a]\n\t"
         "jae %l[out]\n\t"
@@ -327,8 +338,8 @@ THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index,
         ".popsection\n"
         "33:"
         : [a] "=&r"(a)
-        : [cpu_id] "r"(cpu_id), [index] "r"(index), [table] "r"(table), [item] "r"(item),
-          [n] "er"(n)
+        : [cpu_id] "r"(cpu_id), [vfork_word] "r"(vfork_word), [index] "r"(index),
+          [table] "r"(table), [item] "r"(item), [n] "er"(n)
         : "cc"
         : out);
     return 1;
@@ -345,8 +356,8 @@ out:
     "34:\n\t"
 
 /* add_windowed: adds to this CPU's lane of a counter or budget, if that stays in its window. */
-THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index,
-    const uintptr_t *table, const void *gate, int64_t n) {
+THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t vfork_word,
+    intptr_t index, const uintptr_t *table, const void *gate, int64_t n) {
     uint64_t s, a, count, window;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("add_windowed")
@@ -356,10 +367,11 @@ THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index
         "add %[cpu_id], %[cpu_id], %[s]\n\t"
         "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
-        "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[cpu_id]]\n\t"
-        "cmp %w[s], #0x0\n\t"
+        "ldr %w[a], [%[s], %[vfork_word]]\n\t"
+        "ldr %w[cpu_id], [%[cpu_id]]\n\t"
+        "cmp %w[cpu_id], %w[a]\n\t"
         "b.lt %l[out]\n\t"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
         "ldr %[s], [%[gate]]\n\t"
         "adds %[a], %[a], %[s]\n\t"
@@ -377,7 +389,8 @@ THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t index
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [count] "=&r"(count),
           [window] "=&r"(window)
-        : [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [n] "r"(n)
+        : [vfork_word] "r"(vfork_word), [index] "r"(index), [table] "r"(table), [gate] "r"(gate),
+          [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -386,7 +399,7 @@ out:
 }
 
 /* charge: charges an account, if it is in this CPU's cache. */
-THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index,
+THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t vfork_word, intptr_t index,
     const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
     uint64_t s, a, count;
     __asm__ __volatile__ goto(
@@ -397,10 +410,11 @@ THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index,
         "add %[cpu_id], %[cpu_id], %[s]\n\t"
         "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
-        "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[cpu_id]]\n\t"
-        "cmp %w[s], #0x0\n\t"
+        "ldr %w[a], [%[s], %[vfork_word]]\n\t"
+        "ldr %w[cpu_id], [%[cpu_id]]\n\t"
+        "cmp %w[cpu_id], %w[a]\n\t"
         "b.lt %l[out]\n\t"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
         "adds %[a], %[a], %[set]\n\t"
         "b.lo %l[out]\n\t"
@@ -429,8 +443,8 @@ THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t index,
         ".popsection\n"
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [count] "=&r"(count)
-        : [index] "r"(index), [table] "r"(table), [set] "r"(set), [key] "r"(key),
-          [cell] "r"(cell), [n] "r"(n)
+        : [vfork_word] "r"(vfork_word), [index] "r"(index), [table] "r"(table), [set] "r"(set),
+          [key] "r"(key), [cell] "r"(cell), [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -439,8 +453,8 @@ out:
 }
 
 /* pop_object_single: pops an encoded pointer from this CPU's lane of a cache; 0 if it is empty. */
-THISCPU_SECTION uintptr_t thiscpu_section_pop_object_single(intptr_t cpu_id, intptr_t index,
-    const uintptr_t *table, const void *gate) {
+THISCPU_SECTION uintptr_t thiscpu_section_pop_object_single(intptr_t cpu_id, intptr_t vfork_word,
+    intptr_t index, const uintptr_t *table, const void *gate) {
     uint64_t s, a, top;
     uintptr_t encoded = 0;
     __asm__ __volatile__(
@@ -451,9 +465,11 @@ THISCPU_SECTION uintptr_t thiscpu_section_pop_object_single(intptr_t cpu_id, int
         "add %[cpu_id], %[cpu_id], %[s]\n\t"
         "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
+        "ldr %w[a], [%[s], %[vfork_word]]\n\t"
+        "ldr %w[cpu_id], [%[cpu_id]]\n\t"
+        "cmp %w[cpu_id], %w[a]\n\t"
+        "b.lt 33f\n\t"
         "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[cpu_id]]\n\t"
-        "tbnz %w[s], #0x1f, 33f\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
         "ldr %[s], [%[gate]]\n\t"
         "adds %[a], %[a], %[s]\n\t"
@@ -476,14 +492,14 @@ THISCPU_SECTION uintptr_t thiscpu_section_pop_object_single(intptr_t cpu_id, int
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [top] "=&r"(top),
           [encoded] "+&r"(encoded)
-        : [index] "r"(index), [table] "r"(table), [gate] "r"(gate)
+        : [vfork_word] "r"(vfork_word), [index] "r"(index), [table] "r"(table), [gate] "r"(gate)
         : "memory", "cc");
     return encoded;
 }
 
 /* push_object_single: pushes an encoded pointer to this CPU's lane of a cache if it has room. */
-THISCPU_SECTION int thiscpu_section_push_object_single(intptr_t cpu_id, intptr_t index,
-    const uintptr_t *table, const void *gate, uintptr_t encoded) {
+THISCPU_SECTION int thiscpu_section_push_object_single(intptr_t cpu_id, intptr_t vfork_word,
+    intptr_t index, const uintptr_t *table, const void *gate, uintptr_t encoded) {
     uint64_t s, a, top;
     __asm__ __volatile__ goto(
         THISCPU_DESCRIPTOR("push_object_single")
@@ -493,10 +509,11 @@ THISCPU_SECTION int thiscpu_section_push_object_single(intptr_t cpu_id, intptr_t
         "add %[cpu_id], %[cpu_id], %[s]\n\t"
         "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
-        "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[cpu_id]]\n\t"
-        "cmp %w[s], #0x0\n\t"
+        "ldr %w[a], [%[s], %[vfork_word]]\n\t"
+        "ldr %w[cpu_id], [%[cpu_id]]\n\t"
+        "cmp %w[cpu_id], %w[a]\n\t"
         "b.lt %l[out]\n\t"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
         "ldr %[s], [%[gate]]\n\t"
         "adds %[a], %[a], %[s]\n\t"
@@ -517,7 +534,8 @@ THISCPU_SECTION int thiscpu_section_push_object_single(intptr_t cpu_id, intptr_t
         ".popsection\n"
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [top] "=&r"(top)
-        : [index] "r"(index), [table] "r"(table), [gate] "r"(gate), [encoded] "r"(encoded)
+        : [vfork_word] "r"(vfork_word), [index] "r"(index), [table] "r"(table), [gate] "r"(gate),
+          [encoded] "r"(encoded)
         : "memory", "cc"
         : out);
     return 1;
@@ -526,7 +544,7 @@ out:
 }
 
 /* u8::add: adds to this CPU's word of 1 byte. */
-THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index,
+THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t vfork_word, intptr_t index,
     const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
@@ -537,10 +555,11 @@ THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index,
         "add %[cpu_id], %[cpu_id], %[s]\n\t"
         "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
-        "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[cpu_id]]\n\t"
-        "cmp %w[s], #0x0\n\t"
+        "ldr %w[a], [%[s], %[vfork_word]]\n\t"
+        "ldr %w[cpu_id], [%[cpu_id]]\n\t"
+        "cmp %w[cpu_id], %w[a]\n\t"
         "b.lt %l[out]\n\t"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
         "adds %[a], %[a], %[item]\n\t"
         "b.lo %l[out]\n\t"
@@ -553,7 +572,8 @@ THISCPU_SECTION int thiscpu_section_u8_add(intptr_t cpu_id, intptr_t index,
         ".popsection\n"
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [v] "=&r"(v)
-        : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : [vfork_word] "r"(vfork_word), [index] "r"(index), [table] "r"(table), [item] "r"(item),
+          [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -562,7 +582,7 @@ out:
 }
 
 /* u16::add: adds to this CPU's word of 2 bytes. */
-THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index,
+THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t vfork_word, intptr_t index,
     const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
@@ -573,10 +593,11 @@ THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index,
         "add %[cpu_id], %[cpu_id], %[s]\n\t"
         "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
-        "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[cpu_id]]\n\t"
-        "cmp %w[s], #0x0\n\t"
+        "ldr %w[a], [%[s], %[vfork_word]]\n\t"
+        "ldr %w[cpu_id], [%[cpu_id]]\n\t"
+        "cmp %w[cpu_id], %w[a]\n\t"
         "b.lt %l[out]\n\t"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
         "adds %[a], %[a], %[item]\n\t"
         "b.lo %l[out]\n\t"
@@ -589,7 +610,8 @@ THISCPU_SECTION int thiscpu_section_u16_add(intptr_t cpu_id, intptr_t index,
         ".popsection\n"
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [v] "=&r"(v)
-        : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : [vfork_word] "r"(vfork_word), [index] "r"(index), [table] "r"(table), [item] "r"(item),
+          [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -598,7 +620,7 @@ out:
 }
 
 /* u32::add: adds to this CPU's word of 4 bytes. */
-THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index,
+THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t vfork_word, intptr_t index,
     const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
@@ -609,10 +631,11 @@ THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index,
         "add %[cpu_id], %[cpu_id], %[s]\n\t"
         "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
-        "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[cpu_id]]\n\t"
-        "cmp %w[s], #0x0\n\t"
+        "ldr %w[a], [%[s], %[vfork_word]]\n\t"
+        "ldr %w[cpu_id], [%[cpu_id]]\n\t"
+        "cmp %w[cpu_id], %w[a]\n\t"
         "b.lt %l[out]\n\t"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
         "adds %[a], %[a], %[item]\n\t"
         "b.lo %l[out]\n\t"
@@ -625,7 +648,8 @@ THISCPU_SECTION int thiscpu_section_u32_add(intptr_t cpu_id, intptr_t index,
         ".popsection\n"
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [v] "=&r"(v)
-        : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : [vfork_word] "r"(vfork_word), [index] "r"(index), [table] "r"(table), [item] "r"(item),
+          [n] "r"(n)
         : "cc"
         : out);
     return 1;
@@ -634,7 +658,7 @@ out:
 }
 
 /* u64::add: adds to this CPU's word of 8 bytes. */
-THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index,
+THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t vfork_word, intptr_t index,
     const uintptr_t *table, uintptr_t item, uint64_t n) {
     uint64_t s, a, v;
     __asm__ __volatile__ goto(
@@ -645,10 +669,11 @@ THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index,
         "add %[cpu_id], %[cpu_id], %[s]\n\t"
         "stur %[a], [%[cpu_id], #0x4]\n\t"
         "31:\n"
-        "ldrh %w[a], [%[s], %[index]]\n\t"
-        "ldr %w[s], [%[cpu_id]]\n\t"
-        "cmp %w[s], #0x0\n\t"
+        "ldr %w[a], [%[s], %[vfork_word]]\n\t"
+        "ldr %w[cpu_id], [%[cpu_id]]\n\t"
+        "cmp %w[cpu_id], %w[a]\n\t"
         "b.lt %l[out]\n\t"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
         "ldr %[a], [%[table], %[a], lsl #3]\n\t"
         "adds %[a], %[a], %[item]\n\t"
         "b.lo %l[out]\n\t"
@@ -661,7 +686,8 @@ THISCPU_SECTION int thiscpu_section_u64_add(intptr_t cpu_id, intptr_t index,
         ".popsection\n"
         "33:"
         : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [v] "=&r"(v)
-        : [index] "r"(index), [table] "r"(table), [item] "r"(item), [n] "r"(n)
+        : [vfork_word] "r"(vfork_word), [index] "r"(index), [table] "r"(table), [item] "r"(item),
+          [n] "r"(n)
         : "cc"
         : out);
     return 1;

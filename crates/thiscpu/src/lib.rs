@@ -50,7 +50,7 @@
 //! - Memory that holds sections must stay mapped: a shared object that links this crate statically
 //!   is never unloaded.
 //! - A process may fork at any time, and its children may use this crate. A child of `vfork` or of
-//!   `clone(CLONE_VM)` must not.
+//!   `clone(CLONE_VM)` may use it if its parent holds a [`vfork_scope`].
 //!
 //! # Signal handlers
 //!
@@ -141,6 +141,8 @@ mod slab;
 mod sys;
 mod system_info;
 mod tier;
+#[cfg(not(thiscpu_model))]
+mod vfork;
 
 pub use budget::{Acquire, Budget, Exhausted, Lease, Reserve};
 pub use counter::{Bounds, Comparison, Counter, Counters, Summable, sum_all};
@@ -156,3 +158,5 @@ pub use sys::startup::tier;
 pub use sys::topology::CpuSet;
 pub use system_info::{SystemInfo, system_info};
 pub use tier::Tier;
+#[cfg(not(thiscpu_model))]
+pub use vfork::{VforkScope, vfork_scope};

@@ -185,7 +185,7 @@ mod tests {
         assert!(check("add qword ptr [r1], r3", constant()).is_err());
         assert!(check("add r1, r2", line(&["sub ", "%rax", ", 1"])).is_err());
         assert!(check("add qword ptr [r1], r2.b", constant()).is_err());
-        assert_eq!(header::maybe_constant(Arch::X86_64, "u64::add").as_deref(), Some("r6"));
+        assert_eq!(header::maybe_constant(Arch::X86_64, "u64::add").as_deref(), Some("r7"));
         assert_eq!(header::maybe_constant(Arch::Aarch64, "u64::add"), None);
         assert_eq!(header::maybe_constant(Arch::X86_64, "pop"), None);
     }

@@ -19,8 +19,12 @@ use crate::template;
 const WIDTH: usize = 98;
 
 /// The arguments that say where lanes are.
-const LANES: [(&str, &str); 3] =
-    [("intptr_t", "cpu_id"), ("intptr_t", "index"), ("const uintptr_t *", "table")];
+const LANES: [(&str, &str); 4] = [
+    ("intptr_t", "cpu_id"),
+    ("intptr_t", "vfork_word"),
+    ("intptr_t", "index"),
+    ("const uintptr_t *", "table"),
+];
 
 const HEAD: &str = "/* Made by `cargo xtask header` from xtask/templates. */
 
@@ -34,7 +38,8 @@ const HEAD: &str = "/* Made by `cargo xtask header` from xtask/templates. */
  * and one store that commits. They are those of the library, instruction for instruction. A section
  * returns whether it has committed, or the value that it took. If it has not committed, nothing has
  * happened, and the caller calls a function of the library. `cpu_id` and `index` are offsets of
- * these fields from the thread pointer. Sections that add order only themselves, for compilers too.
+ * these fields from the thread pointer. `vfork_word` is the offset of a word that keeps children of
+ * vfork out of lanes. Sections that add order only themselves, for compilers too.
  *
  * For gcc 11, clang 12 and later.
  */

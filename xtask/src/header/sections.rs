@@ -24,10 +24,16 @@ pub(super) struct Section {
 }
 
 /// The operands that every section begins with.
-const FIRST_X86_64: [Operand; 4] =
-    [("a", Scratch), ("cpu_id", Reads), ("index", Reads), ("table", Reads)];
-const FIRST_AARCH64: [Operand; 5] =
-    [("s", Scratch), ("a", Scratch), ("cpu_id", Changes), ("index", Reads), ("table", Reads)];
+const FIRST_X86_64: [Operand; 5] =
+    [("a", Scratch), ("cpu_id", Reads), ("vfork_word", Reads), ("index", Reads), ("table", Reads)];
+const FIRST_AARCH64: [Operand; 6] = [
+    ("s", Scratch),
+    ("a", Scratch),
+    ("cpu_id", Changes),
+    ("vfork_word", Reads),
+    ("index", Reads),
+    ("table", Reads),
+];
 
 /// The operands of words on x86-64. A constant of 32 bits may not fit into a narrower word.
 const NARROW: [Operand; 2] = [("item", Reads), ("n", Reads)];

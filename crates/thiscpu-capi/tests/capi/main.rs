@@ -218,7 +218,7 @@ fn declared() -> BTreeSet<String> {
     let names = names.filter(|name| name.starts_with("thiscpu_")).map(str::to_owned);
     // thiscpu_inline.h declares these.
     let inline_abi =
-        ["thiscpu_inline_abi_3", "thiscpu_inline_abi_3_finish_alloc", "thiscpu_inline_abi_3_table"];
+        ["thiscpu_inline_abi_4", "thiscpu_inline_abi_4_finish_alloc", "thiscpu_inline_abi_4_table"];
     names.chain(inline_abi.map(str::to_owned)).collect()
 }
 

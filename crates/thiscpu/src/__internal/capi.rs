@@ -43,10 +43,16 @@ pub struct InlineAbi {
     bypass: AtomicI64,
     /// A gate that is always closed, for null handles.
     closed_gate: usize,
+    /// The offset of the vfork word from the thread pointer, once sections may commit.
+    ///
+    /// Compilers may load this field long before `offsets`, because C declares it constant. So it
+    /// leads to a word that keeps every thread out of lanes before that. Until this copy of the
+    /// library has started it is [`POINTER_HALF`].
+    vfork_word: AtomicI64,
     /// The offset of `cpu_id` in this copy's unregistered area in TLS; 0 until it has started.
     unregistered_cpu_id: AtomicI64,
     /// Padding: sections store to the next field, which must not share a line with the others.
-    _rest: [u64; 3],
+    _rest: [u64; 2],
     /// An rseq area that is never registered. Sections store to it; its content is never used.
     unregistered: [AtomicU32; 8],
 }
@@ -56,13 +62,19 @@ const _: () = {
     use core::mem::offset_of;
     assert!(offset_of!(InlineAbi, offsets) == 0 && offset_of!(InlineAbi, table) == 8);
     assert!(offset_of!(InlineAbi, bypass) == 16 && offset_of!(InlineAbi, closed_gate) == 24);
-    assert!(offset_of!(InlineAbi, unregistered) == 64);
+    assert!(offset_of!(InlineAbi, vfork_word) == 32 && offset_of!(InlineAbi, unregistered) == 64);
 };
 
 // SAFETY: the pointer leads to a static table of atomics. All other fields are atomics or constant.
 unsafe impl Sync for InlineAbi {}
 
 const UNKNOWN: u64 = 0;
+
+/// The offset of a word that is not negative: the upper half of a pointer.
+///
+/// The thread pointer leads to its own value (x86-64), or to a pointer or zeros (AArch64). Sections
+/// leave if `cpu_id` is less, and `unregistered` has a `cpu_id` of -1.
+const POINTER_HALF: i64 = 4;
 
 /// Returns offsets with which no section commits, until others are published.
 ///
@@ -97,8 +109,9 @@ impl InlineAbi {
             table: TABLE.as_ptr(),
             bypass: AtomicI64::new(0),
             closed_gate: 0,
+            vfork_word: AtomicI64::new(POINTER_HALF),
             unregistered_cpu_id: AtomicI64::new(0),
-            _rest: [0; 3],
+            _rest: [0; 2],
             unregistered,
         }
     }
@@ -115,6 +128,9 @@ impl InlineAbi {
         if self.table == table_of_functions {
             let cpu_id = rseq::unregistered_offset() + rseq::CPU_ID as isize;
             self.unregistered_cpu_id.store(cpu_id as i64, Relaxed);
+            let no_lane = rseq::no_lane_offset() as i64;
+            // Fails if another copy's start-up has run this before, and offsets are published.
+            let _ = self.vfork_word.compare_exchange(POINTER_HALF, no_lane, Relaxed, Relaxed);
             self.change(|now| match now {
                 UNKNOWN => Some(pending(cpu_id)),
                 now if now == disabled(0) => Some(disabled(cpu_id)),
@@ -140,8 +156,9 @@ impl InlineAbi {
         if cpu_id == 0 || is_known || self.table != TABLE.as_ptr() {
             return;
         }
-        // Relaxed: the Release in `change` orders this store before that of `offsets`.
+        // Relaxed: the Release in `change` orders these stores before that of `offsets`.
         self.bypass.store(rseq::bypass_offset() as i64, Relaxed);
+        self.vfork_word.store(OFFSETS.vfork() as i64, Relaxed);
         let unregistered = self.unregistered_cpu_id.load(Relaxed) as isize;
         self.change(|now| (now == UNKNOWN || now == pending(unregistered)).then_some(offsets));
     }

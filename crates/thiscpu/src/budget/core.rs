@@ -61,7 +61,7 @@ use crate::sys::lock::Lock;
 /// - In signal handlers only `release`, and only if no task waits in
 ///   [`acquire_async`](Budget::acquire_async): the handler would run the task's waker. All other
 ///   methods may wait for a lock that the interrupted thread holds.
-/// - Not in children of `vfork` or `clone(CLONE_VM)`.
+/// - In children of `vfork` or `clone(CLONE_VM)` only within a [`vfork_scope`](crate::vfork_scope).
 ///
 /// A budget does not know who holds units: a caller that never releases its units leaks them.
 ///

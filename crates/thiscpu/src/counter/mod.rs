@@ -72,8 +72,8 @@ use crate::section::{Outcome, Processor, Sections as _};
 ///   signal handler must not call them.
 /// - A child of `fork` may use all methods. If the `fork` was made in a signal handler, the child
 ///   must not return into an operation that the handler interrupted.
-/// - A child of `vfork` or `clone(CLONE_VM)` must not use the library: it shares its parent's
-///   memory but not its rseq registration.
+/// - A child of `vfork` or `clone(CLONE_VM)` may use all methods if its parent holds a
+///   [`vfork_scope`](crate::vfork_scope).
 ///
 /// # When not to use it
 ///

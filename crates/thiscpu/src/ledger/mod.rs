@@ -69,7 +69,7 @@ use crate::sys::atomic::Ordering::{AcqRel, Relaxed};
 ///
 /// - On any thread, and in children of `fork`, which continue with copies.
 /// - Not in signal handlers: a charge may wait for a lock that the interrupted thread holds.
-/// - Not in children of `vfork` or `clone(CLONE_VM)`.
+/// - In children of `vfork` or `clone(CLONE_VM)` only within a [`vfork_scope`](crate::vfork_scope).
 ///
 /// # Examples
 ///

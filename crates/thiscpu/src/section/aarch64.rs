@@ -2,7 +2,8 @@
 //!
 //! Registers of a section: `{a}` is scratch, and becomes the lane's address. `{s}` is scratch.
 //! `{cpu_id}` and `{index}` are the offsets of these fields of the rseq area from the thread
-//! pointer, or 0 before start-up. `{table}` is the lane table.
+//! pointer, and `{vfork}` is that of the vfork word. All are 0 before start-up. `{table}` is the
+//! lane table.
 //!
 //! Loads and stores are plain. A section's own CPU sees them in program order. The first access of
 //! fresh memory follows the load of the gate by its address dependency. All other CPUs rely on the
@@ -21,8 +22,9 @@ pub(crate) struct Processor;
 
 /// Wraps a body into a section: its descriptor, its entry, and its abort handler.
 ///
-/// `{s:w}` holds `cpu_id` when the body begins. The handler lies away from the code that runs.
-/// `unready` leaves while the offsets are 0.
+/// When the body begins, `cpu_id` has been compared with the vfork word: the body leaves if it is
+/// less. `{s}` is the thread pointer then. The handler lies away from the code that runs. `unready`
+/// leaves while the offsets are 0.
 macro_rules! section {
     (
         $name:expr, [$($body:tt)*] unready: $unready:literal, aborted: $aborted:literal,
@@ -57,8 +59,9 @@ macro_rules! section {
             "add {cpu_id}, {cpu_id}, {s}",
             "stur {a}, [{cpu_id}, #4]",
             "31:",
-            "ldrh {a:w}, [{s}, {index}]",
-            "ldr {s:w}, [{cpu_id}]",
+            "ldr {a:w}, [{s}, {vfork}]",
+            "ldr {cpu_id:w}, [{cpu_id}]",
+            "cmp {cpu_id:w}, {a:w}",
             $($body)*
             "32:",
             ".pushsection __rseq_failure, \"ax\"",
@@ -69,6 +72,7 @@ macro_rules! section {
             "33:",
             cpu_id = inout(reg) OFFSETS.cpu_id() => _,
             index = in(reg) OFFSETS.index(),
+            vfork = in(reg) OFFSETS.vfork(),
             table = in(reg) TABLE.as_ptr(),
             a = out(reg) _,
             s = out(reg) _,
@@ -87,7 +91,8 @@ macro_rules! item_section {
         section!(
             $name,
             [
-                "tbnz {s:w}, #31, 33f",
+                "b.lt 33f",
+                "ldrh {a:w}, [{s}, {index}]",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "adds {a}, {a}, {item}",
                 "b.cc 33f",
@@ -108,8 +113,8 @@ macro_rules! plain_section {
         section!(
             $name,
             [
-                "cmp {s:w}, #0",
                 "b.lt {no_lane}",
+                "ldrh {a:w}, [{s}, {index}]",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "adds {a}, {a}, {item}",
                 "b.cc {no_lane}",
@@ -131,8 +136,8 @@ macro_rules! add_windowed {
         section!(
             $name,
             [
-                "cmp {s:w}, #0",
                 "b.lt {no_lane}",
+                "ldrh {a:w}, [{s}, {index}]",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
@@ -340,8 +345,8 @@ impl Sections for Processor {
             section!(
                 "move_window",
                 [
-                    "cmp {s:w}, #0",
                     "b.lt {no_lane}",
+                    "ldrh {a:w}, [{s}, {index}]",
                     "ldr {a}, [{table}, {a}, lsl #3]",
                     "cmp {a}, {entry}",
                     "b.ne {mismatch}",
@@ -379,8 +384,8 @@ impl Sections for Processor {
             section!(
                 "add_credit",
                 [
-                    "cmp {s:w}, #0",
                     "b.lt {no_lane}",
+                    "ldrh {a:w}, [{s}, {index}]",
                     "ldr {a}, [{table}, {a}, lsl #3]",
                     "ldr {s}, [{gate}]",
                     "adds {a}, {a}, {s}",
@@ -471,7 +476,7 @@ impl Sections for Processor {
                     "str {turns}, [{turns_left}]",
                     "sub {turns}, {turns}, #1",
                     "cbnz {turns}, 35b",
-                    "/* {table} */",
+                    "/* {table} {index} */",
                 ]
                 unready: "cbz {cpu_id}, {aborted}",
                 aborted: "b {aborted}",

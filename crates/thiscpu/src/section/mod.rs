@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! enter:    area.rseq_cs = &descriptor
-//!           if area.cpu_id < 0                    refuse(NoLane)    this thread is not registered
+//!           if area.cpu_id < vfork_word           refuse(NoLane)    this thread is not registered,
+//!                                                                   or may be a child of vfork
 //!           entry = TABLE[area.index & 0xffff]                      index: mm_cid or cpu_id
 //! ```
 //!
@@ -77,9 +78,9 @@
 //! ```
 //!
 //! A direct section (accesses `Direct` and `DirectMalloc`, on x86-64 only) does not check
-//! `area.cpu_id`. The thread's index pointer leads to the index. It is 0, and the section refused,
-//! until the thread is known to be registered; see `sys::rseq::index_ptr`. Instead of gate and
-//! entry, the section uses a direct table:
+//! `area.cpu_id` and the vfork word. The thread's index pointer leads to the index. It is 0, and
+//! the section refused, until the thread is known to be registered, and while it may be a child of
+//! `vfork`; see `sys::rseq::index_ptr`. Instead of gate and entry, the section uses a direct table:
 //!
 //! ```text
 //! DirectMalloc: lane = MALLOC_TABLE[index & 0xffff] - 16

@@ -1,13 +1,14 @@
 //! The sections in x86-64 assembly; the parent module specifies them.
 //!
 //! Registers of a section: `{a}` is scratch, and becomes the lane's address. `{cpu_id}` and
-//! `{index}` are the offsets of these fields of the rseq area from the thread pointer (fs), or 0
-//! before start-up. `{table}` is the lane table.
+//! `{index}` are the offsets of these fields of the rseq area from the thread pointer (fs), and
+//! `{vfork}` is that of the vfork word. All are 0 before start-up. `{table}` is the lane table.
 //!
-//! `rseq_cs` is addressed from `cpu_id`, not from the start of the area, so that the address of
-//! `cpu_id` needs no displacement. Then its comparison with a constant fuses with the jump behind
-//! it (AMD's optimization guides), unless the base register is rbp or r13. An add in C takes 0.45
-//! ns at any alignment of its loop, instead of 0.46 to 0.55 (Zen 5).
+//! The section compares `cpu_id` with the vfork word, which is 0 or more than each `cpu_id`. So one
+//! comparison finds an unregistered thread and a child of `vfork`, and fuses with the jump behind
+//! it. `rseq_cs` is addressed from `cpu_id`, so that the address of `cpu_id` needs no displacement.
+//! That made an add in C take 0.45 ns at any alignment of its loop, instead of 0.46 to 0.55 (Zen
+//! 5).
 
 use core::arch::asm;
 
@@ -58,13 +59,14 @@ macro_rules! section {
                 "mov qword ptr fs:[{cpu_id} + 4], {a}",
             ]
             range: [
-                "movzx {a:e}, word ptr fs:[{index}]",
-                "cmp dword ptr fs:[{cpu_id}], 0",
+                "mov {a:e}, dword ptr fs:[{vfork}]",
+                "cmp dword ptr fs:[{cpu_id}], {a:e}",
                 $($body)*
             ]
             aborted: $aborted,
             cpu_id = in(reg) OFFSETS.cpu_id(),
             index = in(reg) OFFSETS.index(),
+            vfork = in(reg) OFFSETS.vfork(),
             table = in(reg) TABLE.as_ptr(),
             a = out(reg) _,
             $($operands)*
@@ -107,6 +109,7 @@ macro_rules! item_section {
             [
                 "mov {outcome:e}, 1",
                 "jl 33f",
+                "movzx {a:e}, word ptr fs:[{index}]",
                 "mov {a}, qword ptr [{table} + {a}*8]",
                 "add {a}, {item}",
                 "jnc 33f",
@@ -128,6 +131,7 @@ macro_rules! plain_section {
             $name,
             [
                 "jl {no_lane}",
+                "movzx {a:e}, word ptr fs:[{index}]",
                 "mov {a}, qword ptr [{table} + {a}*8]",
                 "add {a}, {item}",
                 "jnc {no_lane}",
@@ -150,6 +154,7 @@ macro_rules! add_windowed {
             $name,
             [
                 "jl {no_lane}",
+                "movzx {a:e}, word ptr fs:[{index}]",
                 "mov {a}, qword ptr [{table} + {a}*8]",
                 "add {a}, qword ptr [{gate}]",
                 "jnc {closed}",
@@ -347,6 +352,7 @@ impl Sections for Processor {
                 "move_window",
                 [
                     "jl {no_lane}",
+                    "movzx {a:e}, word ptr fs:[{index}]",
                     "mov {a}, qword ptr [{table} + {a}*8]",
                     "cmp {a}, {entry}",
                     "jne {mismatch}",
@@ -385,6 +391,7 @@ impl Sections for Processor {
                 "add_credit",
                 [
                     "jl {no_lane}",
+                    "movzx {a:e}, word ptr fs:[{index}]",
                     "mov {a}, qword ptr [{table} + {a}*8]",
                     "add {a}, qword ptr [{gate}]",
                     "jnc {closed}",
@@ -474,7 +481,7 @@ impl Sections for Processor {
                     "mov qword ptr [{turns_left}], {turns}",
                     "dec {turns}",
                     "jnz 35b",
-                    "/* {table} */",
+                    "/* {table} {index} */",
                 ]
                 unready: "jz {aborted}",
                 aborted: "jmp {aborted}",

@@ -160,6 +160,10 @@ impl Choice {
     fn of_best(requested: Option<Tier>) -> Choice {
         let fence = membarrier::register();
         let stays_mapped = keep_mapped::init();
+        if stays_mapped {
+            // Before the thread is registered: it may be a child of `vfork`.
+            rseq::vfork::join();
+        }
         let obstacle = obstacle(fence, stays_mapped);
         let without = requested == Some(Tier::Atomic) || chosen() == Some(Tier::Atomic);
         let registration = rseq::probe(obstacle.is_empty() && !without);

@@ -36,6 +36,7 @@ mod stacks;
 mod sums;
 mod thread_exit;
 mod tiers;
+mod vforks;
 mod words;
 
 use std::process::ExitCode;
@@ -52,6 +53,6 @@ fn main() -> ExitCode {
         forks, ledger, ledger_single_step, memory, pairs, plugin, properties, sandbox,
         signals, single_step, slab, slab_constructed, slab_constructed_forks, slab_direct,
         slab_forks, slab_heap_errors, slab_low_memory, slab_memory, slab_sandbox,
-        slab_shards, stacks, sums, thread_exit, tiers, words
+        slab_shards, stacks, sums, thread_exit, tiers, vforks, words
     })
 }

@@ -19,8 +19,8 @@ impl LedgerSections for Processor {
             section!(
                 "charge",
                 [
-                    "cmp {s:w}, #0",
                     "b.lt {no_lane}",
+                    "ldrh {a:w}, [{s}, {index}]",
                     "ldr {a}, [{table}, {a}, lsl #3]",
                     "adds {a}, {a}, {set}",
                     "b.cc {closed}",

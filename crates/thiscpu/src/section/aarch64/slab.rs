@@ -15,7 +15,8 @@ macro_rules! pop_object {
             $name,
             enter: $enter,
             [
-                "tbnz {s:w}, #31, 33f",
+                "b.lt 33f",
+                "ldrh {a:w}, [{s}, {index}]",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
@@ -45,7 +46,8 @@ macro_rules! pop_object_hot {
             $name,
             enter: $enter,
             [
-                "tbnz {s:w}, #31, 33f",
+                "b.lt 33f",
+                "ldrh {a:w}, [{s}, {index}]",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
@@ -77,8 +79,8 @@ macro_rules! push_object {
             $name,
             enter: $enter,
             [
-                "cmp {s:w}, #0",
                 "b.lt {no_lane}",
+                "ldrh {a:w}, [{s}, {index}]",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
@@ -112,8 +114,8 @@ macro_rules! push_object_hot {
             $name,
             enter: $enter,
             [
-                "cmp {s:w}, #0",
                 "b.lt {no_lane}",
+                "ldrh {a:w}, [{s}, {index}]",
                 "ldr {a}, [{table}, {a}, lsl #3]",
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
@@ -218,8 +220,8 @@ impl SlabSections for Processor {
             section!(
                 "cmpxchg_cell",
                 [
-                    "cmp {s:w}, #0",
                     "b.lt {no_lane}",
+                    "ldrh {a:w}, [{s}, {index}]",
                     "ldr {a}, [{table}, {a}, lsl #3]",
                     "cmp {a}, {entry}",
                     "b.ne {mismatch}",

@@ -20,6 +20,7 @@ impl LedgerSections for Processor {
                 "charge",
                 [
                     "jl {no_lane}",
+                    "movzx {a:e}, word ptr fs:[{index}]",
                     "mov {a}, qword ptr [{table} + {a}*8]",
                     "add {a}, {set}",
                     "jnc {closed}",

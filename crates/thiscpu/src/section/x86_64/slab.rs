@@ -174,6 +174,7 @@ impl SlabSections for Processor {
                     [enter: "test {cpu_id}, {cpu_id}\n jz 34f",]
                     [
                         "jl 34f",
+                        "movzx {a:e}, word ptr fs:[{index}]",
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
                         "jnc 34f",
@@ -186,6 +187,7 @@ impl SlabSections for Processor {
                     [enter: "test {cpu_id}, {cpu_id}\n jz 34f",]
                     [
                         "jl 34f",
+                        "movzx {a:e}, word ptr fs:[{index}]",
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
                         "jnc 34f",
@@ -208,6 +210,7 @@ impl SlabSections for Processor {
                     [enter: "",]
                     [
                         "jl 34f",
+                        "movzx {a:e}, word ptr fs:[{index}]",
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
                         "jnc 34f",
@@ -245,6 +248,7 @@ impl SlabSections for Processor {
                     [enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",]
                     [
                         "jl {no_lane}",
+                        "movzx {a:e}, word ptr fs:[{index}]",
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
                         "jnc {closed}",
@@ -260,6 +264,7 @@ impl SlabSections for Processor {
                     [enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",]
                     [
                         "jl {no_lane}",
+                        "movzx {a:e}, word ptr fs:[{index}]",
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
                         "jnc {closed}",
@@ -285,6 +290,7 @@ impl SlabSections for Processor {
                     [enter: "",]
                     [
                         "jl {no_lane}",
+                        "movzx {a:e}, word ptr fs:[{index}]",
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
                         "jnc {closed}",
@@ -324,6 +330,7 @@ impl SlabSections for Processor {
                 "cmpxchg_cell",
                 [
                     "jl {no_lane}",
+                    "movzx {a:e}, word ptr fs:[{index}]",
                     "mov {a}, qword ptr [{table} + {a}*8]",
                     "cmp {a}, {entry}",
                     "jne {mismatch}",

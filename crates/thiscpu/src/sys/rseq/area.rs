@@ -22,10 +22,11 @@ pub(super) const NODE_ID_END: u32 = 24;
 /// The feature size of the first kernels that fill in `mm_cid`.
 pub(super) const MM_CID_END: u32 = 28;
 
-// 96 bytes of static TLS: this library's own area, the state of the thread, and an area that is
+// 96 bytes of static TLS: this library's own area, the words of the thread, and an area that is
 // never registered, each 32 bytes. `cpu_id` starts as -1, "not registered", which is also what the
 // kernel stores there when it unregisters an area. The symbol carries the version, so that one
-// program can link two versions of this library.
+// program can link two versions of this library. The words begin as 0, except the last one, which
+// is the constant that `no_lane_offset` leads to.
 global_asm!(
     ".pushsection .tdata, \"awT\", %progbits",
     ".balign 32",
@@ -36,7 +37,8 @@ global_asm!(
     "__thiscpu_0_1_area:",
     ".long 0, -1",
     ".quad 0, 0, 0",
-    ".quad 0, 0, 0, 0",
+    ".quad 0, 0, 0",
+    ".long 0, 0x7fffffff",
     ".long 0, -1",
     ".quad 0, 0, 0",
     ".popsection",
@@ -45,24 +47,28 @@ global_asm!(
 /// Offsets in the 96 bytes of static TLS.
 const STATE: isize = 32;
 const BYPASS: isize = 36;
+/// The vfork word of this copy of the library; see [`super::vfork`].
+pub(super) const VFORK: isize = 40;
+const NO_LANE: isize = 60;
 const UNREGISTERED: isize = 64;
 
-/// Offsets of two fields of the area in use from the thread pointer.
+/// Offsets from the thread pointer: of two fields of the area in use, and of the vfork word.
 ///
-/// They are equal in every thread. Both are 0 until start-up publishes them, and sections check
+/// They are equal in every thread. All are 0 until start-up publishes them, and sections check
 /// that. A linker could fill in the offsets of this library's own, unregistered area instead, but
 /// not every linker can do so in a shared object.
 #[derive(Debug)]
 pub(crate) struct Offsets {
     pub(super) cpu_id: AtomicIsize,
     pub(super) index: AtomicIsize,
+    pub(super) vfork: AtomicIsize,
 }
 
 /// Whether the kernel fills in `node_id`.
 pub(super) static HAS_NODE: AtomicBool = AtomicBool::new(false);
 
 pub(crate) static OFFSETS: Offsets =
-    Offsets { cpu_id: AtomicIsize::new(0), index: AtomicIsize::new(0) };
+    Offsets { cpu_id: AtomicIsize::new(0), index: AtomicIsize::new(0), vfork: AtomicIsize::new(0) };
 
 impl Offsets {
     /// Returns the offset of `cpu_id`, or 0 before start-up.
@@ -72,7 +78,7 @@ impl Offsets {
     #[inline(always)]
     pub(crate) fn cpu_id(&self) -> isize {
         let cpu_id = self.cpu_id.load(Relaxed);
-        // The compiler must load the index after this. The processor cannot load an old index with
+        // The compiler must load the others after this. The processor cannot load an old index with
         // a new `cpu_id` either: `Registration::publish` has every CPU pass a barrier in between.
         compiler_fence(Acquire);
         cpu_id
@@ -82,6 +88,12 @@ impl Offsets {
     #[inline(always)]
     pub(crate) fn index(&self) -> isize {
         self.index.load(Relaxed)
+    }
+
+    /// Returns the offset of the vfork word, valid once `cpu_id` has not returned 0.
+    #[inline(always)]
+    pub(crate) fn vfork(&self) -> isize {
+        self.vfork.load(Relaxed)
     }
 }
 
@@ -138,7 +150,7 @@ fn own_word(at: isize) -> &'static AtomicU32 {
     let address = thread_pointer().wrapping_add_signed(own_offset() + at);
     // SAFETY: callers pass `STATE` or `BYPASS`, aligned words of this thread's TLS block. The block
     // starts as zeros there and lives as long as the thread; no caller hands the reference to
-    // another thread.
+    // another thread. A child of `vfork` has it while the thread waits.
     unsafe { &*(address as *const AtomicU32) }
 }
 
@@ -161,6 +173,11 @@ pub(crate) fn is_unregistered_forever() -> bool {
 /// Returns the offset from the thread pointer of an area that is never registered.
 pub(crate) fn unregistered_offset() -> isize {
     own_offset() + UNREGISTERED
+}
+
+/// Returns the offset of a word that keeps each thread out of lanes like a set vfork word.
+pub(crate) fn no_lane_offset() -> isize {
+    own_offset() + NO_LANE
 }
 
 /// Returns the offset of the bypass word for inlined C; 0 there means to try the lane.

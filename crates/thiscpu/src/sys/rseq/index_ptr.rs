@@ -13,9 +13,12 @@
 //! The word is 0, and direct sections are refused, until the thread is known to be registered. It
 //! reads 0 even while the program is still being linked and thread-local variables have no values.
 //!
-//! Slow paths set the word, and `unregister_forever` clears it. If another library ends a
-//! registration that it does not own, and lanes are indexed by `mm_cid`, direct sections of that
-//! thread run unregistered. No library that shares the C library's registration does that.
+//! Slow paths set the word, and `unregister_forever` clears it. `vfork::enter` clears it too, after
+//! it has set the thread's vfork word; `set` then does nothing until the vfork word is restored.
+//!
+//! If another library ends a registration that it does not own, and lanes are indexed by `mm_cid`,
+//! direct sections of that thread run unregistered. No library that shares the C library's
+//! registration does that.
 
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -42,8 +45,17 @@ global_asm!(
     ".popsection",
 );
 
+/// Returns the offset of this copy's index pointer from the thread pointer.
+pub(super) fn offset() -> isize {
+    thread_local_offset!("__thiscpu_0_1_index_ptr")
+}
+
 fn ptr() -> &'static AtomicUsize {
-    let offset = thread_local_offset!("__thiscpu_0_1_index_ptr");
+    ptr_at(offset())
+}
+
+/// Returns the index pointer of the copy of this library that has it at `offset`.
+fn ptr_at(offset: isize) -> &'static AtomicUsize {
     // SAFETY: the offset leads to the word in this thread's static TLS, which lives as long as the
     // thread. The functions below use the reference on this thread only.
     unsafe { &*(area::thread_pointer().wrapping_add_signed(offset) as *const AtomicUsize) }
@@ -78,4 +90,9 @@ pub(crate) fn set() {
 /// Refuses direct sections on this thread, until the pointer is set again.
 pub(crate) fn clear() {
     ptr().store(0, Relaxed);
+}
+
+/// Refuses on this thread the direct sections of the copy with its index pointer at `offset`.
+pub(super) fn clear_at(offset: isize) {
+    ptr_at(offset).store(0, Relaxed);
 }

@@ -9,11 +9,13 @@
 //!
 //! `Documentation/userspace-api/rseq.rst` and `rseq(2)` specify the ABI.
 //!
-//! - `area`: the offsets of an area's fields, and what this thread's area holds;
+//! - `area`: the offsets of an area's fields, and of this library's own words;
 //! - `index_ptr`: the thread-local pointer to the lane index, which direct sections load;
 //! - `registration`: finding, making and ending registrations;
 //! - `sample_left`: a word of each thread for the heap profiles of malloc;
-//! - `thread`: the contents of the calling thread's area.
+//! - `thread`: the contents of the calling thread's area;
+//! - `vfork_word`: the thread-local word that keeps children of `vfork` out of lanes;
+//! - `vfork`: setting that word.
 
 pub(crate) mod area;
 pub(crate) mod index_ptr;
@@ -21,11 +23,14 @@ pub(crate) mod registration;
 #[cfg(not(thiscpu_model))]
 pub(crate) mod sample_left;
 mod thread;
+pub(crate) mod vfork;
+pub(crate) mod vfork_word;
 
 #[cfg(not(thiscpu_model))]
 pub use area::RSEQ_CS;
 pub(crate) use area::{
-    CPU_ID, OFFSETS, bypass_offset, is_unregistered_forever, set_bypass, unregistered_offset,
+    CPU_ID, OFFSETS, bypass_offset, is_unregistered_forever, no_lane_offset, set_bypass,
+    unregistered_offset,
 };
 pub use registration::Registrar;
 pub(crate) use registration::{Registration, probe, register_if_ours, unregister_forever};

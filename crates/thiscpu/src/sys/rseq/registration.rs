@@ -10,7 +10,7 @@ use super::area::{
     CPU_ID, FRESH, GIVEN_UP, HAS_NODE, MM_CID, MM_CID_END, NODE_ID_END, OFFSETS, REGISTERED,
     own_offset, state, thread_pointer,
 };
-use super::index_ptr;
+use super::{index_ptr, vfork_word};
 use crate::sys::{errno, membarrier};
 
 /// The signature before each abort handler, which a registration states too. It is glibc's.
@@ -70,9 +70,10 @@ impl Registration {
         HAS_NODE.store(self.feature_size >= NODE_ID_END, Relaxed);
         let field = if by_mm_cid { MM_CID } else { CPU_ID };
         OFFSETS.index.store(self.area + field as isize, Relaxed);
-        // Between the two stores each CPU passes a barrier. So no section can load the new
-        // `cpu_id` and yet the old index, and sections need no barrier of their own. If the kernel
-        // refuses the barrier it refuses fences too, and the offsets stay 0.
+        OFFSETS.vfork.store(vfork_word::word_offset(), Relaxed);
+        // Before the store of `cpu_id` each CPU passes a barrier. So no section can load the new
+        // `cpu_id` and yet an old offset of another word, and sections need no barrier of their
+        // own. If the kernel refuses the barrier it refuses fences too, and `cpu_id` stays 0.
         if membarrier::barrier().is_ok() {
             // Release: orders the compiler, and publishes what start-up did before.
             OFFSETS.cpu_id.store(self.area + CPU_ID as isize, Release);
@@ -97,7 +98,7 @@ pub(crate) fn probe(register: bool) -> Registration {
     if !register {
         return nobody("the C library registers no thread, and this tier needs none registered");
     }
-    match register_this_thread() {
+    match if vfork_word::is_child() { register_for_a_moment() } else { register_this_thread() } {
         Ok(()) => Registration {
             registrar: Registrar::Thiscpu,
             size: ORIGINAL_LEN,
@@ -139,6 +140,7 @@ pub(crate) fn register_if_ours() -> bool {
 /// Registers this library's area for this thread, unless it has given up sections.
 fn register_this_thread() -> Result<(), i32> {
     match state().load(Relaxed) {
+        _ if vfork_word::is_child() => return Err(libc::EPERM),
         REGISTERED => return Ok(()),
         GIVEN_UP => return Err(libc::EINVAL),
         state => debug_assert_eq!(state, FRESH),
@@ -152,6 +154,19 @@ fn register_this_thread() -> Result<(), i32> {
     state().store(REGISTERED, Relaxed);
     at_exit::arm();
     Ok(())
+}
+
+/// Finds out whether the kernel registers areas, on behalf of a child of `vfork`.
+///
+/// The area is that of the parent's thread, so the child must not stay registered. The kernel
+/// leaves `cpu_id` as -1, which it was: this copy has not registered the parent's thread.
+fn register_for_a_moment() -> Result<(), i32> {
+    match state().load(Relaxed) {
+        FRESH => call(own_offset(), ORIGINAL_LEN, 0)
+            .and_then(|()| call(own_offset(), ORIGINAL_LEN, UNREGISTER)),
+        REGISTERED => Ok(()),
+        _ => Err(libc::EINVAL),
+    }
 }
 
 /// Ends this thread's registration, whichever library made it; no lane is left for it.

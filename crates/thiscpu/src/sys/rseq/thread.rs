@@ -3,11 +3,14 @@
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::area::{CPU_ID, HAS_NODE, NODE_ID, OFFSETS, thread_pointer};
+use super::vfork_word;
 
-/// Returns whether `OFFSETS` are published and this thread's area is registered.
+/// Returns whether offsets are published and this thread's area is registered.
+///
+/// Returns `false` for a child of `vfork`: the area is its parent's.
 pub(crate) fn is_registered() -> bool {
     let offset = OFFSETS.cpu_id();
-    if offset == 0 {
+    if offset == 0 || vfork_word::is_child() {
         return false;
     }
     let cpu_id = thread_pointer().wrapping_add_signed(offset);
