@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use thiscpu::__test_support;
+use thiscpu::{__test_support, VforkScope, vfork_scope};
 
 use crate::copies::SectionCopy;
 use crate::cpus::{Cpus, SwitchWatch};
@@ -152,6 +152,8 @@ fn run(
     let first_lane = lane::current();
     let (expected, last_lane) = (Cell::new(None), Cell::new(0));
     let conflicted = RefCell::new(Ok(()));
+    // A scope that begins in the conflict lasts until the run ends.
+    let scope = RefCell::new(None);
     let watch = SwitchWatch::new();
     let meanwhile = || {
         // After its commit the operation has happened, and the conflict comes on top of it.
@@ -159,7 +161,7 @@ fn run(
             expected.set(Some(subject.apply(first_lane, false)));
         }
         watch.except(|| {
-            *conflicted.borrow_mut() = cause(&subject, context, conflict);
+            *conflicted.borrow_mut() = cause(&subject, context, conflict, &scope);
             last_lane.set(lane::current());
         });
     };
@@ -171,8 +173,9 @@ fn run(
         *conflicted = std::mem::replace(&mut *conflicted, Ok(())).and(checked);
     };
     let trap = Trap::new(&context.memory, &context.copies, plan, &meanwhile);
-    // The sections of an unregistered thread are not aborted.
-    let checks = case.checks_between && !is_always && conflict != Conflict::Leave;
+    // The sections of a thread without a lane are not aborted.
+    let has_lane = !matches!(conflict, Conflict::Leave | Conflict::Vfork);
+    let checks = case.checks_between && !is_always && has_lane;
     let trap = if checks { trap.with_check(&check_between) } else { trap };
     let answer = trap.around(|| subject.op());
     let switched = watch.switched();
@@ -195,7 +198,12 @@ fn run(
 }
 
 /// Causes the conflict, in the handler of the breakpoint.
-fn cause(subject: &impl Subject, context: &Context, conflict: Conflict) -> Result<(), Mismatch> {
+fn cause(
+    subject: &impl Subject,
+    context: &Context,
+    conflict: Conflict,
+    scope: &RefCell<Option<VforkScope>>,
+) -> Result<(), Mismatch> {
     match conflict {
         Conflict::SameLane => subject.conflict_here(),
         Conflict::Move => {
@@ -208,6 +216,11 @@ fn cause(subject: &impl Subject, context: &Context, conflict: Conflict) -> Resul
         Conflict::Leave => {
             subject.conflict_here()?;
             __test_support::leave_lanes();
+            subject.conflict_here()
+        }
+        Conflict::Vfork => {
+            subject.conflict_here()?;
+            *scope.borrow_mut() = Some(vfork_scope());
             subject.conflict_here()
         }
         Conflict::Flip | Conflict::Close | Conflict::Take => subject.use_gate(conflict),

@@ -9,6 +9,8 @@ pub(crate) enum Conflict {
     Move,
     /// The thread loses its registration and its lane for good, with operations before and after.
     Leave,
+    /// A scope of vfork begins, with operations before and after.
+    Vfork,
     /// A sum: the gate points to the other bank.
     Flip,
     /// A comparison that needs the exact value, or a cache that shrinks: the gate is closed.
@@ -25,6 +27,7 @@ impl Conflict {
             Conflict::SameLane => "another operation on its lane",
             Conflict::Move => "a move to another CPU",
             Conflict::Leave => "the loss of its registration",
+            Conflict::Vfork => "a scope of vfork",
             Conflict::Flip => "a flip of its gate",
             Conflict::Close => "its gate closed",
             Conflict::Take => "its value taken",
@@ -33,14 +36,15 @@ impl Conflict {
     }
 }
 
-use Conflict::{Always, Close, Flip, Leave, Move, SameLane, Take};
+use Conflict::{Always, Close, Flip, Leave, Move, SameLane, Take, Vfork};
 
 /// The conflicts of an operation without a gate.
-pub(crate) const WITHOUT_GATE: &[Conflict] = &[SameLane, Move, Leave, Always];
+pub(crate) const WITHOUT_GATE: &[Conflict] = &[SameLane, Move, Leave, Vfork, Always];
 /// The conflicts of an operation whose gate has no second bank.
-pub(crate) const WITHOUT_FLIP: &[Conflict] = &[SameLane, Move, Leave, Close, Take, Always];
+pub(crate) const WITHOUT_FLIP: &[Conflict] = &[SameLane, Move, Leave, Vfork, Close, Take, Always];
 /// The conflicts of an operation on a counter.
-pub(crate) const WITH_GATE: &[Conflict] = &[SameLane, Move, Leave, Flip, Close, Take, Always];
+pub(crate) const WITH_GATE: &[Conflict] =
+    &[SameLane, Move, Leave, Vfork, Flip, Close, Take, Always];
 
 /// The actual and the expected value, in words.
 pub(crate) type Mismatch = String;

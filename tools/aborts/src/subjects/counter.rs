@@ -9,7 +9,7 @@ use crate::run_case::Case;
 use crate::subject::{Conflict, Mismatch, Subject, WITH_GATE, expect};
 
 pub(super) fn cases() -> Vec<Case> {
-    use Conflict::{Always, Flip, Leave, Move, SameLane};
+    use Conflict::{Always, Flip, Leave, Move, SameLane, Vfork};
     vec![
         Case::new(["Counter", "add"], WITH_GATE, || {
             let tracked = Tracked::new(Counter::new());
@@ -29,7 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
                 Add { tracked, amount: 1, conflict_amount: BACK }
             })
         },
-        Case::new(["Counters", "add"], &[SameLane, Move, Leave, Flip, Always], InGroup::new),
+        Case::new(["Counters", "add"], &[SameLane, Move, Leave, Vfork, Flip, Always], InGroup::new),
     ]
 }
 

@@ -96,8 +96,14 @@ fn of(
     calls.iter().map(case).collect()
 }
 
-const CONFLICTS: &[Conflict] =
-    &[Conflict::SameLane, Conflict::Move, Conflict::Leave, Conflict::Close, Conflict::Always];
+const CONFLICTS: &[Conflict] = &[
+    Conflict::SameLane,
+    Conflict::Move,
+    Conflict::Leave,
+    Conflict::Vfork,
+    Conflict::Close,
+    Conflict::Always,
+];
 
 /// The capacity of a sheaf of such objects, which is the smallest one.
 const SHEAF: usize = 4;
