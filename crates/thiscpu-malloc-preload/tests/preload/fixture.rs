@@ -8,20 +8,21 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) use thiscpu_test_support::{preloaded_malloc as library, text};
 
 /// Compiles one of `programs`, once, and returns its path, or `None` if there is no compiler.
-pub(crate) fn compile(source: &'static str, options: &[&str]) -> Option<PathBuf> {
-    static COMPILED: Mutex<BTreeMap<&str, Option<PathBuf>>> = Mutex::new(BTreeMap::new());
+pub(crate) fn compile(source: &str, options: &[&str]) -> Option<PathBuf> {
+    static COMPILED: Mutex<BTreeMap<String, Option<PathBuf>>> = Mutex::new(BTreeMap::new());
     // A test that panicked with the lock held has not added an entry, so the map is valid.
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    compiled.entry(source).or_insert_with(|| run_compiler(source, options)).clone()
+    let name = [&[source], options].concat().concat().replace(['.', '/', ','], "-");
+    compiled.entry(name).or_insert_with_key(|name| run_compiler(source, name, options)).clone()
 }
 
-fn run_compiler(source: &str, options: &[&str]) -> Option<PathBuf> {
+fn run_compiler(source: &str, name: &str, options: &[&str]) -> Option<PathBuf> {
     let compiler = if source.ends_with(".cpp") { "c++" } else { "cc" };
     if !thiscpu_test_support::has(compiler, "g++") {
         return None;
     }
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload/programs");
-    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.replace('.', "-"));
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut compile = Command::new(compiler);
     // Otherwise the compiler may remove pairs of malloc and free.
     compile.args(["-O1", "-g", "-fno-builtin", "-pthread", "-w", "-o"]);
@@ -65,7 +66,7 @@ pub(crate) fn passes(program: &Path, arguments: &[&str], expected: &str) {
 }
 
 /// Compiles a program, and checks that it writes `done` in every environment.
-pub(crate) fn is_done(source: &'static str, options: &[&str]) {
+pub(crate) fn is_done(source: &str, options: &[&str]) {
     if let Some(program) = compile(source, options) {
         passes(&program, &[], "done\n");
     }

@@ -49,6 +49,14 @@ fn processes_start_while_threads_allocate() {
     is_done("processes.c", &[]);
 }
 
+/// Checks programs that keep variables on the stack, and in registers.
+#[test]
+fn children_of_vfork_allocate() {
+    for level in ["-O0", "-O2"] {
+        is_done("vforks.c", &[level]);
+    }
+}
+
 #[test]
 fn blocks_outlive_unloaded_objects() {
     let plugin = compile("plugin.cpp", &["-shared", "-fPIC"]);

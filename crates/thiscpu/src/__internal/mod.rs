@@ -3,12 +3,15 @@
 //!
 //! - `malloc`: malloc and free in assembly;
 //! - `capi`: what inlined C code has to know;
+//! - `vfork`: a `vfork` whose children use the shared lane;
 //! - `word`: handles of per-CPU words for C.
 
 #[cfg(not(thiscpu_model))]
 pub mod capi;
 #[cfg(not(thiscpu_model))]
 pub mod malloc;
+#[cfg(not(thiscpu_model))]
+pub mod vfork;
 #[cfg(not(thiscpu_model))]
 pub mod word;
 

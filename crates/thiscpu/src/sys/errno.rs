@@ -17,6 +17,13 @@ pub(crate) fn last() -> i32 {
     unsafe { *location() }
 }
 
+/// Sets `errno`.
+#[cfg(not(thiscpu_model))]
+pub(crate) fn set(error: i32) {
+    // SAFETY: this thread's errno lives as long as the thread, which alone accesses it.
+    unsafe { *location() = error };
+}
+
 /// Saves `errno` until the returned value is dropped.
 pub fn save() -> Saved {
     Saved(last())

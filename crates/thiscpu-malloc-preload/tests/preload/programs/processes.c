@@ -37,22 +37,6 @@ static int ends_with(pid_t child) {
     return WEXITSTATUS(status);
 }
 
-static void vfork_child_has_its_own_memory(void) {
-    volatile int seen = 0;
-    for (int round = 0; round < 10; round++) {
-        pid_t child = vfork();
-        if (child == 0) {
-            seen = 1;
-            churn(round, 100);
-            execl("/bin/sh", "sh", "-c", "exit 5", (char *)NULL);
-            _exit(1);
-        }
-        CHECK(ends_with(child) == 5);
-        CHECK(seen == 0);
-        churn(round, 100);
-    }
-}
-
 static atomic_int stop;
 
 static void *allocate(void *number) {
@@ -113,7 +97,6 @@ static void libc_starts_programs(void) {
 }
 
 int main(void) {
-    vfork_child_has_its_own_memory();
     threads_allocate_while_others_fork();
     libc_starts_programs();
     puts("done");
