@@ -31,8 +31,9 @@
  * - Threads: each type says which functions threads may call at once.
  * - Signal handlers: each function says whether a signal handler may call it. Some functions are
  *   not allowed although they never block, because no test covers them in a handler.
- * - After `fork`: the child may call all functions; its values are its own. A child of `vfork` or
- *   `clone(CLONE_VM)` must not use the library.
+ * - After `fork`: the child may call all functions; its values are its own.
+ * - After `vfork`: the child may call all functions; it shares all values with its parent. For
+ *   `clone(CLONE_VM)` see `thiscpu_vfork_enter`.
  *
  * Terms:
  *
@@ -1207,6 +1208,34 @@ enum thiscpu_status thiscpu_stack_take_all(struct thiscpu_stack *stack,
 enum thiscpu_status thiscpu_stack_drain(struct thiscpu_stack *stack,
                                         void (*each)(struct thiscpu_link *node, void *context),
                                         void *context);
+
+/**
+ * Prepares the calling thread for a child of `clone(CLONE_VM)` that uses the library.
+ *
+ * `vfork` needs no preparation: the library exports one that calls this function and
+ * `thiscpu_vfork_leave` itself. Other calls, such as `clone` with `CLONE_VM` and `CLONE_VFORK`,
+ * need both: a child that runs on the memory of its parent's thread seems to be that thread, but
+ * the kernel does not know it. Until `thiscpu_vfork_leave`, this thread and its children use the
+ * shared lane. If the thread goes on while the child runs, give the child thread-local memory of
+ * its own (`CLONE_SETTLS`).
+ *
+ * - Returns: a value to pass to `thiscpu_vfork_leave`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+uint32_t thiscpu_vfork_enter(void);
+
+/**
+ * Ends what `thiscpu_vfork_enter` began, after the child has ended.
+ *
+ * Only the parent calls it, after the child has executed another program or exited, or after the
+ * call that makes the child has failed. `previous` is the result of `thiscpu_vfork_enter`, so
+ * calls may be nested.
+ *
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+void thiscpu_vfork_leave(uint32_t previous);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -19,4 +19,5 @@ pub mod pair;
 pub mod stack;
 pub mod status;
 pub mod tier;
+pub mod vfork;
 pub mod word;

@@ -20,8 +20,8 @@ const CRATE: &str = "crates/thiscpu-capi";
 const HEADER: &str = "include/thiscpu.h";
 const SECTIONS_HEADER: &str = "include/thiscpu_sections.h";
 /// In the order in which a reader meets them.
-const SOURCES: [&str; 9] =
-    ["status", "tier", "counter", "budget", "ledger", "cache", "word", "pair", "stack"];
+const SOURCES: [&str; 10] =
+    ["status", "tier", "counter", "budget", "ledger", "cache", "word", "pair", "stack", "vfork"];
 
 /// Write the C headers.
 #[derive(Debug, clap::Args)]
