@@ -145,13 +145,17 @@ fn advise(first: usize, part: Range<usize>) {
     if !slab.is_advised() {
         let is_one_too_many = ADVISED.fetch_add(1, Relaxed) >= ADVISED_MAX;
         if is_one_too_many || slab.set_advised(true) {
-            ADVISED.fetch_sub(1, Relaxed);
+            uncount_advised();
         }
         if is_one_too_many {
             return;
         }
     }
     prefer(first + part.start..first + part.end, true);
+}
+
+fn uncount_advised() {
+    ADVISED.fetch_add(1_usize.wrapping_neg(), Relaxed);
 }
 
 /// Unadvises a part of a block that is about to be freed, all of it if the rest is too small.
@@ -165,7 +169,7 @@ pub(super) fn end(first: usize, chunks: Range<usize>) {
         prefer(first + start..first + chunks.end, false);
         if is_small {
             slab.set_advised(false);
-            ADVISED.fetch_sub(1, Relaxed);
+            uncount_advised();
         }
     }
 }
