@@ -88,6 +88,7 @@ fn moved_block_takes_its_advice_along() {
     assert_ne!(moved, block, "the block was not moved, so this test shows nothing");
     assert_eq!(bytes_with("hg", address(moved), 11 * MIB), 11 * MIB);
     [moved, next].into_iter().for_each(give_back);
+    assert_eq!(bytes_with("hg", address(moved), 11 * MIB), 0, "free memory is still advised");
 }
 
 fn shrunk_block_withdraws_its_advice() {
