@@ -15,6 +15,7 @@ mod oracle;
 mod plan;
 mod report;
 mod run;
+mod server;
 mod shared;
 mod structures;
 mod violation;
@@ -53,10 +54,27 @@ THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces a tier.
 Exit status: 0 every unit is accounted for, 1 a check failed or the report could not be written,
 2 nothing was run because the request was bad.";
 
+/// The text below the options in `server --help`.
+const SERVER_DETAILS: &str = "\
+Two acts at a time, in a random order: connections whose threads come, hand blocks over and end;
+peaks; survivors that keep slabs in use; large blocks that are resized; tables of values; forks;
+signals; limits of the address space and of data that are reached and left.
+
+Each block in use is recorded outside of the allocator. A new block must not overlap any of them,
+each must keep its content, and in the end no memory may be in use.
+
+With the same seed each act draws the same numbers; the kernel decides how threads take turns.
+A run that fails ends at once. THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces a tier.
+Exit status: 0 every block is accounted for, 1 a check failed or the report could not be written,
+2 nothing was run because the request was bad. The allocator aborts when it notices a fault.";
+
 /// Use every structure of thiscpu at once, under disturbances, and account for every unit.
 #[derive(Debug, Parser)]
-#[command(version, about, after_long_help = DETAILS)]
+#[command(version, about, after_long_help = DETAILS, args_conflicts_with_subcommands = true)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+
     #[command(flatten)]
     plan: Plan,
 
@@ -65,12 +83,22 @@ struct Cli {
     json: bool,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Use thiscpu-malloc as a server does for a day, and check all blocks
+    #[command(after_long_help = SERVER_DETAILS)]
+    Server(server::Plan),
+}
+
 fn main() -> ExitCode {
-    let Cli { plan, json } = output::parse();
+    let Cli { command, plan, json } = output::parse();
     let tier = match thiscpu::tier() {
         Ok(tier) => tier.to_string(),
         Err(why) => return complain(&why, REFUSED),
     };
+    if let Some(Command::Server(plan)) = command {
+        return serve(&plan, &tier);
+    }
     let hung = |report: &Report| {
         // The run has failed, whether or not its report can be written.
         let _ = print(report, &tier, json);
@@ -83,6 +111,23 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::from(FAILED),
         },
         Err(why) => complain(&why, FAILED),
+    }
+}
+
+/// Plays a server's day, and writes its report.
+fn serve(plan: &server::Plan, tier: &str) -> ExitCode {
+    // The allocator ends the process when it notices a fault, so there may be no report.
+    note(&format!("seed {}", plan.seed));
+    let hung = |report: &server::Report| {
+        // The run has failed, whether or not its report can be written.
+        let _ = print_line(report.to_text(tier).trim_end());
+        std::process::exit(FAILED.into());
+    };
+    let report = server::run(plan, &hung);
+    match print_line(report.to_text(tier).trim_end()) {
+        Err(why) => complain(&why, FAILED),
+        Ok(_) if report.has_failed() => ExitCode::from(FAILED),
+        Ok(_) => ExitCode::SUCCESS,
     }
 }
 

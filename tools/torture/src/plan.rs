@@ -37,7 +37,7 @@ fn default_threads() -> usize {
     (THREADS_PER_CPU * cpus::allowed().len()).clamp(1, THREADS_MAX)
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= SECONDS_MAX => {
             Ok(Duration::from_secs_f64(seconds))
@@ -47,7 +47,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a seed, in decimal or, after `0x`, in hexadecimal digits.
-fn parse_seed(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_seed(text: &str) -> Result<u64, String> {
     let seed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),

@@ -74,6 +74,8 @@ pub(crate) enum Finder {
     Child,
     /// The final check, after all workers have ended.
     FinalCheck,
+    /// A sweep over all blocks in use.
+    Sweep,
     /// The watchdog over the thread in this slot.
     Watchdog(usize),
 }
@@ -85,6 +87,7 @@ impl fmt::Display for Finder {
             Finder::Handler(slot) => write!(f, "a signal handler on worker {slot}"),
             Finder::Child => f.write_str("a forked child"),
             Finder::FinalCheck => f.write_str("the final check"),
+            Finder::Sweep => f.write_str("a sweep over all blocks"),
             Finder::Watchdog(slot) => write!(f, "the watchdog over worker {slot}"),
         }
     }

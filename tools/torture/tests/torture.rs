@@ -126,3 +126,23 @@ fn interrupted_run_still_runs_the_final_check() {
         assert!(text(&stdout).contains(part), "{}", text(&stdout));
     }
 }
+
+fn server(args: &[&str]) -> Output {
+    torture(&["server"]).args(args).output().unwrap()
+}
+
+#[test]
+fn server_accounts_for_every_block() {
+    let output = server(&["--seconds", "4", "--seed", "0x2a"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "seed 42\n");
+    assert!(said.contains("every block is accounted for"), "{said}");
+}
+
+#[test]
+fn invalid_options_of_server_are_refused() {
+    for args in [&["--seconds", "0"][..], &["--seed", "x"], &["--threads", "2"], &["peak"]] {
+        assert_eq!(server(args).status.code(), Some(2), "{args:?}");
+    }
+}
