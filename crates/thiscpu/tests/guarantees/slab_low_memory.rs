@@ -20,6 +20,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::small_address_space_is_fully_usable, TIERS).slow(),
     scenario!(slab::freed_objects_stay_readable_in_limited_address_space, TIERS),
     scenario!(slab::freed_objects_stay_readable_in_limited_data, TIERS),
+    scenario!(slab::freed_objects_stay_readable_when_large_blocks_grow, TIERS),
     scenario!(slab::arena_skips_foreign_mappings, TIERS),
     scenario!(slab::large_blocks_skip_foreign_mappings, TIERS),
     scenario!(slab::failed_large_alloc_keeps_no_address_space, TIERS),
@@ -173,6 +174,25 @@ fn freed_objects_stay_readable<L>(limit: fn(u64) -> L) {
         unsafe { (address as *const u64).read_volatile() };
     }
     drop(limit);
+    close(cache);
+}
+
+// A late read of a freed object does not fault after a large block got its memory and grew.
+fn freed_objects_stay_readable_when_large_blocks_grow() {
+    const BYTES: usize = 4 << 20;
+    let cache = cache_of(5_000);
+    let objects = alloc_many(&cache, 0, 1_000);
+    let addresses: Vec<_> = objects.iter().map(Object::address).collect();
+    free_all(&cache, objects);
+    cache.shrink();
+    let [block, behind] = [1, 1].map(|align| large::allocate(BYTES, align).expect("memory"));
+    assert_eq!(behind, block + BYTES, "the block can grow in place");
+    assert!(addresses.iter().any(|address| (block..behind).contains(address)));
+    _ = large::resize(block, 2 * BYTES, 1);
+    for address in addresses {
+        // SAFETY: an address of a freed object stays readable, which this test is about.
+        unsafe { (address as *const u64).read_volatile() };
+    }
     close(cache);
 }
 

@@ -3,7 +3,8 @@
 //! A block moves by `mremap` to holes with room behind them, so that it moves again only when it
 //! has doubled. `mremap` replaces mappings at its target. So the target is reserved first, which
 //! fails if something else is mapped there. The block always grows as it moves: then every kernel
-//! refuses a block of several mappings as a whole, and moves no part of it.
+//! refuses a block of several mappings as a whole, and moves no part of it. A block on chunks that
+//! a cache's slab once had is copied, because those stay mapped.
 //!
 //! No lock is held while pages move. A child that is forked meanwhile never uses the two ranges
 //! again: both are marked as used, and the thread that resized the block does not exist in it.
@@ -74,8 +75,9 @@ impl Arena {
         wanted: usize,
         publish: impl FnOnce(usize),
     ) -> Option<usize> {
-        // Relaxed: an estimate.
-        if FAILURES.load(Relaxed) >= FAILURES_MAX {
+        let end = first + before;
+        // Relaxed: an estimate. No bit is set meanwhile, because the block has the chunks.
+        if FAILURES.load(Relaxed) >= FAILURES_MAX || self.kept_bits().find(true, first, end) < end {
             return None;
         }
         // Otherwise the block would have several mappings, and its holes would count as advised.
@@ -250,6 +252,14 @@ mod tests {
         assert_eq!(moved(arena), None);
         assert_content(arena, 3);
         assert_eq!(arena.used_bits().find(false, 0, 3 + BEFORE), 3 + BEFORE);
+    }
+
+    #[test]
+    fn chunks_of_a_cache_stay_mapped_when_their_block_grows() {
+        let arena = arena_with_block();
+        arena.keep(3 + BEFORE - 1, 1);
+        assert_eq!(moved(arena), None);
+        assert_content(arena, 3);
     }
 
     /// Covers a fork while pages move: the child may use neither range, and knows that.
