@@ -47,7 +47,7 @@ impl Arena {
         }
         if wanted_end > high {
             if self.committed.load(Relaxed) > high {
-                // Those are mapped.
+                // The chunks above `high` are mapped, so `mremap` cannot grow over them.
                 return None;
             }
             self.add_holes_up_to(wanted_end + self.room(wanted))
@@ -80,8 +80,12 @@ impl Arena {
         if FAILURES.load(Relaxed) >= FAILURES_MAX || self.kept_bits().find(true, first, end) < end {
             return None;
         }
-        // Otherwise the block would have several mappings, and its holes would count as advised.
+        // Withdraws slabs' advice first: it would split the block into several mappings, and the
+        // holes it leaves would count as advised.
         self.unadvise(first, before);
+        if !self.is_one_mapping(first, before) {
+            return None;
+        }
         let to = self.take_target(first, wanted)?;
         let [from_address, to_address] = [first, to].map(|chunk| self.address(chunk));
         let bytes = [before, wanted].map(|chunks| chunks * CHUNK_BYTES);
@@ -101,6 +105,38 @@ impl Arena {
         publish(to);
         self.end_move(first, before, to, wanted);
         Some(to)
+    }
+
+    /// Returns whether a block is in one mapping, as the kernel requires for a move.
+    ///
+    /// Otherwise a move would lose its target, and blocks of several mappings are common: in forked
+    /// children, and where the program protects or advises a part of its block. Stops all moves if
+    /// the system denies `mremap`.
+    fn is_one_mapping(&self, first: usize, count: usize) -> bool {
+        let _guard = self.lock();
+        let end = first + count;
+        if end < self.high() && self.used_bits().has(end) && self.unmapped_bits().has(end) {
+            // Another block may be about to move there, so nothing may be mapped there.
+            return true;
+        }
+        let (address, bytes) = (self.address(first), count * CHUNK_BYTES);
+        // The kernel grows no part of several mappings.
+        // SAFETY: the block's owner is resizing it. With the lock, no other thread maps the page
+        // behind it for the arena, and the kernel replaces no mapping there.
+        match unsafe { Host::grow(address, bytes, bytes + Host::page_bytes()) } {
+            Ok(()) => {
+                // SAFETY: this call has mapped the page, and no one else knows of it.
+                unsafe { Host::unmap(address + bytes, Host::page_bytes()) };
+                true
+            }
+            // Something is mapped behind it.
+            Err(libc::ENOMEM) => true,
+            Err(libc::EPERM | libc::ENOSYS) => {
+                FAILURES.store(FAILURES_MAX, Relaxed);
+                false
+            }
+            Err(_) => false,
+        }
     }
 
     /// Returns the number of holes to leave behind a block.
@@ -252,6 +288,15 @@ mod tests {
         assert_eq!(moved(arena), None);
         assert_content(arena, 3);
         assert_eq!(arena.used_bits().find(false, 0, 3 + BEFORE), 3 + BEFORE);
+        assert_eq!(arena.foreign.load(Relaxed), 0, "a target was lost");
+    }
+
+    #[test]
+    fn look_at_a_block_leaves_the_hole_behind_it() {
+        let arena = arena_with_block();
+        let to = moved(arena).expect("address space");
+        assert!(arena.is_one_mapping(to, WANTED));
+        assert!(!Host::is_mapped(arena.address(to + WANTED), Host::page_bytes()));
     }
 
     #[test]
