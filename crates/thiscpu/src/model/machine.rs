@@ -396,5 +396,7 @@ impl machine::Machine for Model {
         true
     }
 
-    unsafe fn unmap(_: usize, _: usize) {}
+    unsafe fn unmap(_: usize, _: usize) -> bool {
+        true
+    }
 }

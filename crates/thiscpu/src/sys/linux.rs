@@ -230,9 +230,9 @@ impl Machine for Linux {
         unsafe { libc::msync(address as *mut _, bytes, libc::MS_ASYNC) == 0 }
     }
 
-    unsafe fn unmap(address: usize, bytes: usize) {
+    unsafe fn unmap(address: usize, bytes: usize) -> bool {
         // SAFETY: the caller guarantees that this library mapped the range and no code uses it.
-        unsafe { libc::munmap(address as *mut _, bytes) };
+        unsafe { libc::munmap(address as *mut _, bytes) == 0 }
     }
 }
 

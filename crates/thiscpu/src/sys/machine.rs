@@ -136,10 +136,12 @@ pub(crate) trait Machine {
     /// Returns whether every page of a range is mapped.
     fn is_mapped(address: usize, bytes: usize) -> bool;
 
-    /// Unmaps a range.
+    /// Unmaps a range; returns false if the system refused, which leaves it as it was.
+    ///
+    /// It refuses to split a mapping if the process has as many as it may have.
     ///
     /// # Safety
     ///
     /// The range is from `map`, `map_at` or `map_zeros_at`, and no code uses it any more.
-    unsafe fn unmap(address: usize, bytes: usize);
+    unsafe fn unmap(address: usize, bytes: usize) -> bool;
 }

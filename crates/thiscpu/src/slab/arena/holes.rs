@@ -53,8 +53,11 @@ impl Arena {
             if let Err(error) = Host::map_at(self.address(from), (to - from) * CHUNK_BYTES) {
                 let mut at = first;
                 while let Some((from, to)) = next_hole(at, from) {
+                    let bytes = (to - from) * CHUNK_BYTES;
                     // SAFETY: this call has mapped these chunks, and no other code knows of it.
-                    unsafe { Host::unmap(self.address(from), (to - from) * CHUNK_BYTES) };
+                    if !unsafe { Host::unmap(self.address(from), bytes) } {
+                        self.clear_unmapped(from, to - from);
+                    }
                     at = to;
                 }
                 if error == libc::EEXIST {

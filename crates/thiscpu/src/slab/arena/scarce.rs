@@ -18,7 +18,7 @@ use super::layout::layout;
 use super::purge::count_purged;
 use super::{Arena, CHUNK_BYTES};
 use crate::sys::Host;
-use crate::sys::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::sys::bits::Bits;
 use crate::sys::machine::Machine as _;
 use crate::sys::{fence, startup};
@@ -34,13 +34,15 @@ const LOOK_CHUNKS: usize = 16 * MIB_CHUNKS;
 
 #[derive(Debug)]
 pub(super) struct Scarcity {
-    /// Whether address space is scarce; never cleared, unless no fence is possible.
+    /// Whether address space is scarce; never cleared.
     is_scarce: AtomicBool,
+    /// The fewest free chunks that were mapped since no more could be unmapped.
+    stuck: AtomicUsize,
 }
 
 impl Scarcity {
     pub(super) const fn new() -> Scarcity {
-        Scarcity { is_scarce: AtomicBool::new(false) }
+        Scarcity { is_scarce: AtomicBool::new(false), stuck: AtomicUsize::new(0) }
     }
 }
 
@@ -88,21 +90,31 @@ impl Arena {
     /// Returns whether a call that frees should unmap chunks.
     #[inline]
     pub(super) fn is_unmap_due(&self) -> bool {
-        self.is_scarce() && self.mapped_free() > self.mapped_free_max()
+        if !self.is_scarce() {
+            return false;
+        }
+        // Relaxed: an estimate.
+        let (mapped, stuck) = (self.mapped_free(), self.scarcity.stuck.load(Relaxed));
+        if mapped < stuck {
+            self.scarcity.stuck.store(mapped, Relaxed);
+        }
+        mapped > self.mapped_free_max().max(stuck + MIB_CHUNKS)
     }
 
     /// Unmaps free chunks, if no other thread does or purges. The caller holds no lock.
+    ///
+    /// If it cannot unmap enough, no call tries again before 1 MiB more was freed.
     #[cold]
     pub(super) fn unmap_excess(&self) {
         let Some(_guard) = self.purging.try_lock() else { return };
         let (mut end, kept) = (usize::MAX, self.mapped_free_max() / 2);
         while self.mapped_free() > kept {
-            let Some((first, count)) = self.take_mapped(end) else { return };
-            if !self.unmap_taken(first, count) {
+            let taken = self.take_mapped(end);
+            end = match taken {
+                Some((first, count)) if self.unmap_taken(first, count) => first,
                 // Otherwise each call that frees would try again.
-                return self.scarcity.is_scarce.store(false, Relaxed);
-            }
-            end = first;
+                _ => return self.scarcity.stuck.store(self.mapped_free(), Relaxed),
+            };
         }
     }
 
@@ -126,7 +138,7 @@ impl Arena {
         }
     }
 
-    /// Unmaps chunks that were taken, and frees them; returns false if it must not.
+    /// Unmaps chunks that were taken, and frees them; returns false if it cannot or must not.
     fn unmap_taken(&self, first: usize, count: usize) -> bool {
         self.unadvise(first, count);
         if startup::chosen() != Some(Tier::Atomic) && !fence::by_membarrier() {
@@ -140,7 +152,14 @@ impl Arena {
         };
         // SAFETY: the chunks were free and are marked as used, so no thread uses them. The fence
         // has ended each section that may have loaded an address in them while it was an object.
-        unsafe { Host::unmap(self.address(first), count * CHUNK_BYTES) };
+        if !unsafe { Host::unmap(self.address(first), count * CHUNK_BYTES) } {
+            {
+                let _guard = self.lock();
+                self.unmapped_bits().put(first, count, false);
+            }
+            self.return_purged(first, count, true);
+            return false;
+        }
         count_purged(dirty);
         self.return_unmapped(first, count);
         true
@@ -156,6 +175,8 @@ impl Arena {
 
 #[cfg(all(test, not(thiscpu_model)))]
 mod tests {
+    use thiscpu_test_support::child;
+
     use super::*;
 
     /// Returns an arena with 2,000 used chunks, of which 20 are kept, where space is scarce.
@@ -196,6 +217,50 @@ mod tests {
         // They are used again.
         let first = arena.alloc(1_400, 1).expect("address space");
         assert!(is_mapped(arena, first, 1_400));
+    }
+
+    /// Makes mappings until the process has as many as it may have; returns whether it has.
+    fn exhaust_mappings() -> bool {
+        const PAGES: usize = 1 << 18;
+        let (page, read) = (Host::page_bytes(), libc::PROT_READ);
+        let start = Host::map(PAGES * page).expect("address space");
+        // SAFETY: no code uses these pages.
+        let split =
+            |at: usize| unsafe { libc::mprotect((start + at * page) as *mut _, page, read) };
+        (0..PAGES).step_by(2).any(|at| split(at) != 0)
+    }
+
+    #[test]
+    fn chunks_that_cannot_be_unmapped_are_no_holes() {
+        if !has_fences() {
+            return eprintln!("skipped: membarrier is denied");
+        }
+        let arena = scarce_arena();
+        arena.free(500, 1_000);
+        child::assert_holds(|| {
+            if !exhaust_mappings() {
+                return true;
+            }
+            assert!(arena.is_unmap_due());
+            arena.unmap_excess();
+            assert!(is_mapped(arena, 500, 1_000), "a mapping was split");
+            assert_eq!(arena.unmapped_bits().count(0, arena.high()), 0);
+            assert_eq!(arena.holes.load(Relaxed), 0);
+            assert!(!arena.is_unmap_due(), "each call that frees would try again");
+            arena.alloc(1_000, 1) == Some(500)
+        });
+    }
+
+    #[test]
+    fn excess_that_stays_is_not_looked_for_again() {
+        let arena = scarce_arena();
+        arena.keep(0, 1_000);
+        arena.free(0, 1_000);
+        arena.unmap_excess();
+        assert!(is_mapped(arena, 0, 1_000));
+        assert!(!arena.is_unmap_due());
+        arena.free(1_100, MIB_CHUNKS + 1);
+        assert!(arena.is_unmap_due(), "nothing is unmapped any more");
     }
 
     #[test]
