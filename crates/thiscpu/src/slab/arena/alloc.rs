@@ -10,7 +10,7 @@ struct PurgeInFlight;
 impl Arena {
     /// Allocates `count` adjacent chunks at a multiple of `align`; returns the first of them.
     pub(crate) fn alloc(&self, count: usize, align: usize) -> Option<usize> {
-        self.alloc_found(count, || self.find_any(count, align))
+        self.alloc_found(count, align, || self.find_any(count, align))
     }
 
     /// Allocates chunks for a caller whose allocations are to be adjacent.
@@ -21,20 +21,24 @@ impl Arena {
         if self.fits_extent(next, count) && self.extend(next, count).is_some() {
             return Some(next);
         }
-        self.alloc_found(count, || self.find_extent(count))
+        self.alloc_found(count, 1, || self.find_extent(count))
     }
 
     /// Allocates the chunks that `find` finds under the lock.
+    ///
+    /// If they have holes and there is no memory for these, allocates mapped chunks at a multiple
+    /// of `align`.
     pub(super) fn alloc_found(
         &self,
         count: usize,
+        align: usize,
         find: impl Fn() -> Option<usize>,
     ) -> Option<usize> {
-        match self.try_alloc(count, &find) {
+        match self.try_alloc(count, align, &find) {
             Err(PurgeInFlight) => {
                 // The purge may hold the missing chunks. With its lock, no purge is running.
                 let _guard = self.purging.lock();
-                self.try_alloc(count, &find).unwrap_or(None)
+                self.try_alloc(count, align, &find).unwrap_or(None)
             }
             Ok(found) => found,
         }
@@ -44,18 +48,24 @@ impl Arena {
     fn try_alloc(
         &self,
         count: usize,
+        align: usize,
         find: impl Fn() -> Option<usize>,
     ) -> Result<Option<usize>, PurgeInFlight> {
         let _guard = self.lock();
         loop {
             let found = self.init().and_then(|()| find());
-            match found.map(|first| (first, self.map_holes(first, count))) {
-                Some((first, Ok(()))) => {
+            let found = match found.map(|first| (first, self.map_holes(first, count))) {
+                Some((first, Ok(()))) => Some(first),
+                // Those holes are lost. There may be others.
+                Some((_, Err(libc::EEXIST))) => continue,
+                Some(_) => self.find_mapped(count, align),
+                None => None,
+            };
+            match found {
+                Some(first) => {
                     self.mark_used(first, count);
                     return Ok(Some(first));
                 }
-                // Those holes are lost. There may be others.
-                Some((_, Err(libc::EEXIST))) => {}
                 _ if self.purging.is_in_flight() => return Err(PurgeInFlight),
                 _ => {
                     self.note_refusal(count);

@@ -102,6 +102,8 @@ impl Arena {
 
 #[cfg(all(test, not(thiscpu_model)))]
 pub(super) mod tests {
+    use thiscpu_test_support::child;
+
     use super::*;
     use crate::slab::arena::NO_TAG;
 
@@ -159,6 +161,21 @@ pub(super) mod tests {
         assert_eq!(arena.alloc(16, 1), Some(51), "neither 15 mapped chunks nor 10 holes suffice");
         assert_eq!(arena.alloc(15, 1), Some(26));
         assert_eq!(arena.alloc(8, 1), Some(10));
+    }
+
+    #[test]
+    fn mapped_chunks_are_found_when_holes_cannot_be_mapped() {
+        let arena = arena_with_holes();
+        assert_eq!(arena.committed.load(Relaxed), 32);
+        child::assert_holds(|| {
+            let no_more = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
+            // SAFETY: the structure is valid, and the child allocates nothing.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const no_more) }, 0);
+            // The first run that is long enough is that of the holes.
+            let is_behind = arena.alloc(9, 1) == Some(21);
+            arena.free(21, 9);
+            is_behind && arena.alloc(10, 1) == Some(21) && arena.alloc(2, 1).is_none()
+        });
     }
 
     #[test]

@@ -289,7 +289,7 @@ mod tests {
         let firsts = (0..20).map(|page| begin + page * HUGE_PAGE_CHUNKS);
         let advised = firsts.filter(|&first| {
             assert_eq!(
-                arena.alloc_found(1, || arena.find_at_end(1, HUGE_PAGE_CHUNKS)),
+                arena.alloc_found(1, 1, || arena.find_at_end(1, HUGE_PAGE_CHUNKS)),
                 Some(first)
             );
             arena.advise_for_slab(first, slab(1));

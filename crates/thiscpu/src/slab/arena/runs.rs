@@ -12,7 +12,10 @@
 //! freed. A `max_run` that is too high costs one search of the group.
 
 use super::{Arena, SUMMARY_CHUNKS};
-use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::sys::atomic::{
+    AtomicU32,
+    Ordering::{Relaxed, Release},
+};
 use crate::sys::bits::Bits;
 
 /// Number of chunks of an extent, 1 MiB, which begins at a multiple of as many.
@@ -102,6 +105,24 @@ impl Arena {
             is_possible.then(|| self.find_among(Wanted::Mapped([used, unmapped]), count, align))?
         };
         mapped().or_else(|| self.find_among(Wanted::Free(used), count, align))
+    }
+
+    /// Finds `count` chunks that are all mapped, those committed ahead included.
+    pub(super) fn find_mapped(&self, count: usize, align: usize) -> Option<usize> {
+        let (used, unmapped) = (self.used_bits(), self.unmapped_bits());
+        self.find_among(Wanted::Mapped([used, unmapped]), count, align).or_else(|| {
+            let (high, tail) = (self.high(), used.after_last(0, self.high()));
+            let mapped = Bits::after_last_of_none([used, unmapped, unmapped], false, 0, high);
+            let first = self.align_up(mapped, align)?;
+            let end = first.checked_add(count)?;
+            if end > self.committed.load(Relaxed) {
+                return None;
+            }
+            self.raise_max_run(tail, end);
+            // Release: pairs with the Acquire in `slab`, so that a chunk below `high` is committed.
+            self.high.store(high.max(end), Release);
+            Some(first)
+        })
     }
 
     /// Finds the first `count` holes.
