@@ -317,8 +317,8 @@ impl machine::Machine for Model {
         now().clock.get()
     }
 
-    fn has_memory_limit() -> bool {
-        false
+    fn memory_limit() -> usize {
+        usize::MAX
     }
 
     fn register(_: Tier) -> bool {

@@ -78,13 +78,15 @@ impl Machine for Linux {
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
-    fn has_memory_limit() -> bool {
-        [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|resource| {
+    fn memory_limit() -> usize {
+        let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(|resource| {
             let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: 0 };
             // SAFETY: the call is given a valid structure. If it fails, that is unchanged.
             unsafe { libc::getrlimit(resource, &raw mut limit) };
-            limit.rlim_cur != libc::RLIM_INFINITY
-        })
+            limit.rlim_cur as usize
+        });
+        // `RLIM_INFINITY` is the highest.
+        limits[0].min(limits[1])
     }
 
     fn register(tier: Tier) -> bool {

@@ -55,8 +55,8 @@ pub(crate) trait Machine {
     /// Returns the time since some start, in nanoseconds, precise to a few milliseconds.
     fn coarse_time() -> u64;
 
-    /// Returns whether the process's address space or its data is limited.
-    fn has_memory_limit() -> bool;
+    /// Returns the lower limit of the process's address space and its data, or `usize::MAX`.
+    fn memory_limit() -> usize;
 
     /// Registers the calling thread for sections, if this library registers threads.
     ///

@@ -1,9 +1,10 @@
 //! Unmapping free chunks while address space is scarce.
 //!
-//! Address space counts as *scarce* from the moment on that a limit on it was seen, or that the
-//! system refused a mapping no larger than the memory in use. Then a thread that frees unmaps free
-//! chunks, if those that are mapped exceed 16 MiB plus a sixteenth of the used ones. It unmaps
-//! whole runs of a mebibyte or more, until half of that is left.
+//! Address space counts as *scarce* from the moment on that a limit below four times the arena was
+//! seen, or that the system refused a mapping no larger than the memory in use. Then a thread that
+//! frees unmaps free chunks, if those that are mapped exceed 16 MiB plus a sixteenth of the used
+//! ones. It unmaps whole runs of a mebibyte or more, until half of that is left, but at most four
+//! runs, because each takes a fence. Chunks committed ahead do not count.
 //!
 //! No section loads the memory of a chunk that is free: a section that pops an object loads the
 //! object only while its slab counts it as allocated. A fence before each unmapping keeps that true
@@ -27,8 +28,10 @@ use crate::tier::Tier;
 const MIB_CHUNKS: usize = (1024 * 1024) / CHUNK_BYTES;
 /// Number of chunks that are unmapped at once at least, so that holes are few.
 const UNMAP_CHUNKS_MIN: usize = MIB_CHUNKS;
-/// Number of chunks that are unmapped by one call at most.
-const UNMAP_CHUNKS_MAX: usize = 16 * MIB_CHUNKS;
+/// Number of chunks that are unmapped at once at most. No allocation finds them meanwhile.
+const UNMAP_CHUNKS_MAX: usize = 256 * MIB_CHUNKS;
+/// Number of runs that one call unmaps at most.
+const UNMAP_RUNS_MAX: usize = 4;
 /// Growth, in chunks, after which the limits are looked at again.
 const LOOK_CHUNKS: usize = 16 * MIB_CHUNKS;
 
@@ -69,7 +72,7 @@ impl Arena {
     /// Looks for a limit, after the arena has grown from `before` to `committed` chunks.
     pub(super) fn look_for_limit(&self, before: usize) {
         let is_due = before / LOOK_CHUNKS != self.committed.load(Relaxed) / LOOK_CHUNKS;
-        if (is_due || before == 0) && !self.is_scarce() && Host::has_memory_limit() {
+        if (is_due || before == 0) && !self.is_scarce() && self.is_limited() {
             self.scarcity.is_scarce.store(true, Relaxed);
         }
     }
@@ -77,9 +80,22 @@ impl Arena {
     /// Records that there was no memory for `count` chunks.
     pub(super) fn note_refusal(&self, count: usize) {
         let is_small = count <= self.used.load(Relaxed).max(LOOK_CHUNKS);
-        if !self.is_scarce() && (is_small || Host::has_memory_limit()) {
+        if !self.is_scarce() && (is_small || self.is_limited()) {
             self.scarcity.is_scarce.store(true, Relaxed);
         }
+    }
+
+    /// Returns whether the process may have less memory than four times the arena.
+    ///
+    /// With a higher limit, free chunks never take much of it.
+    fn is_limited(&self) -> bool {
+        Host::memory_limit() / 4 < self.committed.load(Relaxed) * CHUNK_BYTES
+    }
+
+    /// Returns how many free chunks are mapped, without those committed ahead; an estimate.
+    fn mapped_excess(&self) -> usize {
+        let ahead = self.committed.load(Relaxed).saturating_sub(self.high());
+        self.mapped_free().saturating_sub(ahead)
     }
 
     /// Returns how many free chunks may be mapped while address space is scarce.
@@ -94,7 +110,7 @@ impl Arena {
             return false;
         }
         // Relaxed: an estimate.
-        let (mapped, stuck) = (self.mapped_free(), self.scarcity.stuck.load(Relaxed));
+        let (mapped, stuck) = (self.mapped_excess(), self.scarcity.stuck.load(Relaxed));
         if mapped < stuck {
             self.scarcity.stuck.store(mapped, Relaxed);
         }
@@ -108,12 +124,15 @@ impl Arena {
     pub(super) fn unmap_excess(&self) {
         let Some(_guard) = self.purging.try_lock() else { return };
         let (mut end, kept) = (usize::MAX, self.mapped_free_max() / 2);
-        while self.mapped_free() > kept {
+        for _ in 0..UNMAP_RUNS_MAX {
+            if self.mapped_excess() <= kept {
+                return;
+            }
             let taken = self.take_mapped(end);
             end = match taken {
                 Some((first, count)) if self.unmap_taken(first, count) => first,
                 // Otherwise each call that frees would try again.
-                _ => return self.scarcity.stuck.store(self.mapped_free(), Relaxed),
+                _ => return self.scarcity.stuck.store(self.mapped_excess(), Relaxed),
             };
         }
     }
@@ -203,13 +222,13 @@ mod tests {
             return eprintln!("skipped: membarrier is denied");
         }
         let arena = scarce_arena();
-        // With what is committed ahead, less than 256.
-        arena.free(0, 100);
+        // Chunks committed ahead do not count, or there would be too many.
+        arena.free(0, 240);
         assert!(!arena.is_unmap_due());
         arena.free(500, 1_500);
         assert!(arena.is_unmap_due());
         arena.unmap_excess();
-        let left = arena.mapped_free();
+        let left = arena.mapped_excess();
         assert!((1..=arena.mapped_free_max() / 2).contains(&left), "{left} stay mapped");
         assert!(is_mapped(arena, 1_000, 20), "chunks of a cache were unmapped");
         assert!(!is_mapped(arena, 1_999, 1) && !is_mapped(arena, 999, 1));
@@ -217,6 +236,34 @@ mod tests {
         // They are used again.
         let first = arena.alloc(1_400, 1).expect("address space");
         assert!(is_mapped(arena, first, 1_400));
+    }
+
+    #[test]
+    fn one_call_unmaps_few_runs() {
+        if !has_fences() {
+            return eprintln!("skipped: membarrier is denied");
+        }
+        let arena = scarce_arena();
+        (0..9).for_each(|at| arena.free(100 * at, 99));
+        arena.unmap_excess();
+        assert_eq!(arena.holes.load(Relaxed), UNMAP_RUNS_MAX * 99);
+        assert!(arena.is_unmap_due(), "the next call does not go on");
+    }
+
+    #[test]
+    fn limit_far_above_the_arena_is_no_scarcity() {
+        let arena = scarce_arena();
+        child::assert_holds(|| {
+            arena.scarcity.is_scarce.store(false, Relaxed);
+            [(5, false), (3, true)].into_iter().all(|(times, is_scarce)| {
+                let most = times * arena.committed.load(Relaxed) * CHUNK_BYTES;
+                let limit = libc::rlimit { rlim_cur: most as u64, rlim_max: libc::RLIM_INFINITY };
+                // SAFETY: the structure is valid.
+                assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+                arena.look_for_limit(0);
+                arena.is_scarce() == is_scarce
+            })
+        });
     }
 
     /// Makes mappings until the process has as many as it may have; returns whether it has.
@@ -293,7 +340,7 @@ mod tests {
     #[test]
     fn refused_mapping_no_larger_than_the_heap_means_scarcity() {
         let arena = scarce_arena();
-        for (count, is_scarce) in [(3_000, Host::has_memory_limit()), (2_000, true)] {
+        for (count, is_scarce) in [(3_000, arena.is_limited()), (2_000, true)] {
             arena.scarcity.is_scarce.store(false, Relaxed);
             arena.note_refusal(count);
             assert_eq!(arena.is_scarce(), is_scarce, "{count} chunks were refused");
