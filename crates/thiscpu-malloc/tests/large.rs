@@ -143,18 +143,23 @@ fn growing_blocks_keep_their_content_and_alignment() {
 
 #[test]
 fn double_free_of_moved_block_aborts() {
-    let blocks = [allocate(5 << 20), allocate(5 << 20)].map(|block| block.expect("memory"));
+    // Other tests allocate too, so the next block may be elsewhere.
+    let mut blocks: Vec<_> = (0..50).map(|_| allocate(5 << 20).expect("memory")).collect();
+    blocks.sort();
+    let behind = |pair: &[NonNull<u8>]| pair[1].addr().get() - pair[0].addr().get() == 5 << 20;
+    let at = blocks.windows(2).position(behind).expect("two blocks one behind the other");
+    let old = blocks.remove(at);
     // SAFETY: the block is allocated, and only its replacement is used.
-    let moved = unsafe { resize(blocks[0], 11 << 20) }.expect("memory");
-    assert_ne!(moved, blocks[0], "the block was not moved, so this test shows nothing");
+    let moved = unsafe { resize(old, 11 << 20) }.expect("memory");
+    assert_ne!(moved, old, "the block was not moved, so this test shows nothing");
     let status = child::status_of(|| {
         // SAFETY: no block is at this address, so the call aborts the child.
-        unsafe { free(blocks[0]) };
+        unsafe { free(old) };
         0
     });
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT, "{status:#x}");
-    // SAFETY: both are allocated, and not used any more.
-    [moved, blocks[1]].into_iter().for_each(|block| unsafe { free(block) });
+    // SAFETY: all are allocated, and not used any more.
+    blocks.into_iter().chain([moved]).for_each(|block| unsafe { free(block) });
 }
 
 #[test]
