@@ -1,8 +1,8 @@
 //! `thiscpu-profile`: makes pprof profiles and flame graphs of heap profiles.
 //!
 //! A process writes its profile as text with addresses only, because it must not allocate
-//! meanwhile. [`raw`] reads that text, [`symbols`] finds the names, and [`stacks`] has both. The
-//! others write it: [`pprof`], [`folded`] and [`top`].
+//! meanwhile. `raw` reads that text, `symbols` finds the names, and `stacks` has both. The
+//! others write it: `pprof`, `folded` and `top`.
 
 // `println!` panics when it cannot write.
 #![warn(clippy::print_stderr, clippy::print_stdout)]

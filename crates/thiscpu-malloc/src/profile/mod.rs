@@ -8,10 +8,10 @@
 //! While a profile is on, `malloc` leaves its fast path; see [`start`] for the cost. `free` does
 //! not: sampled blocks lie in slabs of their own, or are large, and the fast path knows neither.
 //!
-//! - [`countdown`] chooses the blocks; [`weight`] says what each stands for.
-//! - [`blocks`] allocates and frees them. [`records`] has the stack of each while it is in use, and
-//!   [`stacks`] the sums.
-//! - [`dump`] writes the profile, with [`build_id`]s, and [`file`] into a file. [`peak`] knows when
+//! - `countdown` chooses the blocks; `weight` says what each stands for.
+//! - `blocks` allocates and frees them. `records` has the stack of each while it is in use, and
+//!   `stacks` the sums.
+//! - `dump` writes the profile, with `build_id`s, and `file` into a file. `peak` knows when
 //!   most was live.
 //!
 //! Nothing in this module waits for a lock or calls a function that the program could replace. So a

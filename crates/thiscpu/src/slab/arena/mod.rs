@@ -45,7 +45,7 @@ const SUMMARY_CHUNKS: usize = if cfg!(thiscpu_model) { 64 } else { 1024 };
 /// The kind of a chunk.
 ///
 /// A slab whose class has a tag of its own has that tag. It is above 0 if fast paths are to find
-/// the class. It is below [`ANY_CACHE`] if the class is one of large objects, and at most
+/// the class. It is below `ANY_CACHE` if the class is one of large objects, and at most
 /// [`LANELESS`] if the class has no cells in lanes.
 pub type Tag = i32;
 /// The tag of a chunk that is free, or not the first one of a large block.
