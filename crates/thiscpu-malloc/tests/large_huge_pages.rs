@@ -58,6 +58,7 @@ fn large_blocks_advise_huge_pages_while_allocated() {
     for (block, bytes) in large.into_iter().zip(sizes) {
         assert_eq!(bytes_with("hg", address(block), bytes), 0, "free memory is still advised");
     }
+    programs_own_advice_ends_with_its_block();
 
     grown_block_advises_its_new_part();
     moved_block_takes_its_advice_along();
@@ -89,6 +90,18 @@ fn moved_block_takes_its_advice_along() {
     assert_eq!(bytes_with("hg", address(moved), 11 * MIB), 11 * MIB);
     [moved, next].into_iter().for_each(give_back);
     assert_eq!(bytes_with("hg", address(moved), 11 * MIB), 0, "free memory is still advised");
+}
+
+/// Checks that a slab placed in a freed block gets no huge page that the program asked for.
+fn programs_own_advice_ends_with_its_block() {
+    set("thp", "never").unwrap();
+    let block = allocate(5 * MIB).unwrap();
+    // SAFETY: the advice changes no memory.
+    let advised = unsafe { libc::madvise(block.as_ptr().cast(), 5 * MIB, libc::MADV_HUGEPAGE) };
+    assert_eq!((advised, bytes_with("hg", address(block), 5 * MIB)), (0, 5 * MIB));
+    give_back(block);
+    assert_eq!(bytes_with("hg", address(block), 5 * MIB), 0, "free memory is still advised");
+    set("thp", "always").unwrap();
 }
 
 fn shrunk_block_withdraws_its_advice() {

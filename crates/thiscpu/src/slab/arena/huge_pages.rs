@@ -165,7 +165,8 @@ impl Arena {
 
     /// Counts the free chunks of advised pages as dirty, before some chunks there are freed.
     ///
-    /// Also called before all free chunks are purged. The caller holds the lock.
+    /// Also called before their advice is withdrawn, and before all free chunks are purged. The
+    /// caller holds the lock.
     pub(super) fn count_dirty(&self, first: usize, count: usize) {
         for (_, begin) in self.advised_pages(first, count) {
             let (used, dirty) = (self.used_bits(), self.dirty_bits());
@@ -175,16 +176,17 @@ impl Arena {
         }
     }
 
-    /// Unadvises the huge pages of chunks about to be purged, which the caller has taken.
+    /// Unadvises the huge pages of chunks that the caller has, to purge, unmap or move them.
     pub(super) fn unadvise(&self, first: usize, count: usize) {
         if self.advised_pages(first, count).next().is_none() {
             return;
         }
         let _guard = self.lock();
+        // The other free chunks of the range may have pages, and no one would count these later.
+        self.count_dirty(first, count);
         for (page, begin) in self.advised_pages(first, count) {
             // First: a child forked in between does it again. No slab advises meanwhile, because
-            // the caller holds chunks of the range. Its other free chunks were counted when the
-            // first one was freed.
+            // the caller holds chunks of the range.
             Host::prefer_huge_pages(self.address(begin), HUGE_PAGE_BYTES, false);
             self.thp.advised().put(page, 1, false);
         }
@@ -218,6 +220,16 @@ mod tests {
         assert_eq!(arena.alloc(1, 1), Some(chunk));
         arena.advise_for_slab(chunk, slab(1));
         arena.is_advised(chunk)
+    }
+
+    #[test]
+    fn idle_chunks_count_as_dirty_once_advice_is_withdrawn() {
+        let Some((arena, begin)) = arena_with(SMALL_CHUNKS_MIN) else { return };
+        assert!(slab_is_advised(arena, begin));
+        assert_eq!(arena.dirty.load(Relaxed), 0);
+        // Before the used chunk is moved away.
+        arena.unadvise(begin, 1);
+        assert_eq!(arena.dirty.load(Relaxed), HUGE_PAGE_CHUNKS - 1, "their pages are in no count");
     }
 
     #[test]

@@ -191,6 +191,10 @@ fn grow(first: usize, chunks: usize, wanted: usize, align: usize) -> Option<usiz
     if chunks < MOVED_CHUNKS_MIN || align > MOVE_ALIGN_BYTES {
         return None;
     }
+    // Withdraws slabs' advice first: it would split the block into several mappings, and the holes
+    // it leaves would count as advised. The block's own advice is then given again.
+    ARENA.unadvise(first, chunks);
+    thp::grow_advised(first, 0..chunks);
     let publish = |to| {
         // The advice moves with the pages.
         let [before, after] = [first, to].map(|chunk| ARENA.slab(chunk));

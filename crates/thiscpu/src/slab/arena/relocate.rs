@@ -80,9 +80,6 @@ impl Arena {
         if FAILURES.load(Relaxed) >= FAILURES_MAX || self.kept_bits().find(true, first, end) < end {
             return None;
         }
-        // Withdraws slabs' advice first: it would split the block into several mappings, and the
-        // holes it leaves would count as advised.
-        self.unadvise(first, before);
         if !self.is_one_mapping(first, before) {
             return None;
         }

@@ -9,8 +9,8 @@
 //!
 //! Advice may split a mapping of the process in two, and a process can have only 65,530 mappings by
 //! default. So the number of advised blocks is limited. A block is advised as a whole, so that it
-//! stays one mapping, which can be moved. It unadvises when it is freed. Otherwise a slab placed
-//! there would get 2 MiB for its first object, most of which would count as purged.
+//! stays one mapping, which can be moved. Its advice, the program's own included, is withdrawn when
+//! it is freed, because a slab placed there would otherwise get 2 MiB for its first object.
 
 use core::ops::Range;
 
@@ -121,12 +121,13 @@ fn remember(first: usize, chunks: usize) {
 
 /// Advises the new part of a block that has grown from `before` chunks and is now at `first`.
 ///
-/// Only if the block was advised, or now is large enough, or is seen to be dense. The caller owns
-/// the block.
+/// Does nothing unless the block was advised, has just become large enough, or is seen to be dense.
+/// The caller owns the block.
 pub(super) fn grow(first: usize, before: usize, chunks: usize) {
-    if ARENA.slab(first).is_advised() {
-        advise(first, before..chunks);
-    } else if before < ADVISED_CHUNKS_MIN {
+    if grow_advised(first, before..chunks) {
+        return;
+    }
+    if before < ADVISED_CHUNKS_MIN {
         begin(first, chunks);
     } else if is_mode(Thp::Dense) {
         if is_look_due() && is_dense(first, before) {
@@ -137,12 +138,24 @@ pub(super) fn grow(first: usize, before: usize, chunks: usize) {
     }
 }
 
-/// Advises some chunks of a block. The caller owns the block, or has locked the arena.
+/// Advises some chunks of a block if it is advised, and returns whether it is.
 ///
-/// Both may be at it at once.
+/// The caller owns the block.
+pub(super) fn grow_advised(first: usize, part: Range<usize>) -> bool {
+    let is_advised = ARENA.slab(first).is_advised();
+    if is_advised {
+        advise(first, part);
+    }
+    is_advised
+}
+
+/// Advises some chunks of a block, which counts as advised unless the system refuses.
+///
+/// The owner and a thread that holds the lock may call this at once.
 fn advise(first: usize, part: Range<usize>) {
     let slab = ARENA.slab(first);
-    if !slab.is_advised() {
+    let is_first = !slab.is_advised();
+    if is_first {
         let is_one_too_many = ADVISED.fetch_add(1, Relaxed) >= ADVISED_MAX;
         if is_one_too_many || slab.set_advised(true) {
             uncount_advised();
@@ -151,7 +164,11 @@ fn advise(first: usize, part: Range<usize>) {
             return;
         }
     }
-    prefer(first + part.start..first + part.end, true);
+    let is_done = prefer(first + part.start..first + part.end, true);
+    // The owner may just be moving the block, so that nothing is mapped here.
+    if is_first && !is_done && slab.set_advised(false) {
+        uncount_advised();
+    }
 }
 
 fn uncount_advised() {
@@ -163,18 +180,20 @@ fn uncount_advised() {
 /// The caller owns the block, and has locked the arena, so no look at the block advises it again.
 pub(super) fn end(first: usize, chunks: Range<usize>) {
     let slab = ARENA.slab(first);
-    if slab.is_advised() {
-        let is_small = chunks.start < ADVISED_CHUNKS_MIN;
-        let start = if is_small { 0 } else { chunks.start };
-        prefer(first + start..first + chunks.end, false);
-        if is_small {
-            slab.set_advised(false);
-            uncount_advised();
-        }
+    if chunks.end < ADVISED_CHUNKS_MIN {
+        return;
+    }
+    let is_small = chunks.start < ADVISED_CHUNKS_MIN;
+    let start = if is_small && slab.is_advised() { 0 } else { chunks.start };
+    // Also if this module has given no advice: the program may have.
+    prefer(first + start..first + chunks.end, false);
+    if is_small && slab.set_advised(false) {
+        uncount_advised();
     }
 }
 
-fn prefer(chunks: Range<usize>, is_wanted: bool) {
+/// Advises chunks for or against huge pages; returns false if the system refuses.
+fn prefer(chunks: Range<usize>, is_wanted: bool) -> bool {
     let [mut start, mut end] = [chunks.start, chunks.end].map(|chunk| ARENA.address(chunk));
     // The memory before and behind the block may be that of slabs, which have advice of their own.
     if ARENA.is_advised(chunks.start) {
@@ -183,9 +202,7 @@ fn prefer(chunks: Range<usize>, is_wanted: bool) {
     if ARENA.is_advised(chunks.end) {
         end = end / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     }
-    if start < end {
-        Host::prefer_huge_pages(start, end - start, is_wanted);
-    }
+    start >= end || Host::prefer_huge_pages(start, end - start, is_wanted)
 }
 
 /// Returns whether it is time for a look, and reserves it for the caller.
@@ -217,7 +234,8 @@ pub fn look_if_due() {
         young.chunks.store(0, Relaxed);
     }
     if is_dense(first, chunks) {
-        // With the lock, no thread frees, moves or shrinks the block.
+        // With the lock, no thread frees or shrinks the block. If its pages just move, the advice
+        // fails, or moves with them.
         let _guard = ARENA.locked();
         if is_block(first, chunks) && !ARENA.slab(first).is_advised() {
             advise(first, 0..chunks);
