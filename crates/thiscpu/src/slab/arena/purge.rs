@@ -5,8 +5,9 @@
 //! number of used chunks in this span and the one before. Pages are dropped for two reasons:
 //!
 //! - Age: their chunk has been free since before this span.
-//! - Excess: more chunks have pages, used ones included, than 17/16 of the peak plus 1 MiB. 16 MiB
-//!   more may have pages for 10 ms. Then as many are purged as exceed the peak.
+//! - Excess: more chunks have pages, used ones included, than 17/16 of the peak plus 1 MiB. After
+//!   10 ms above that limit, or at once when 16 MiB above it, the chunks that exceed the peak are
+//!   purged.
 //!
 //! So memory exceeds what the program itself has needed by little, and pages that are freed and
 //! needed again within half a second stay.
@@ -59,13 +60,6 @@ pub(super) struct Purging {
     excess_since: AtomicU64,
     /// When pages could not be dropped last; 0 if the last purge dropped all.
     failed_at: AtomicU64,
-}
-
-/// Numbers of chunks in a purge.
-#[derive(Default)]
-struct Purged {
-    tried: usize,
-    dropped: usize,
 }
 
 impl Purging {
@@ -171,7 +165,7 @@ impl Arena {
     ///
     /// The caller holds the purge lock.
     fn purge_by_age(&self, now: u64, most: usize) {
-        if self.purge_among(Arena::aged_bits, most).tried == most {
+        if self.purge_among(Arena::aged_bits, most) == most {
             // There may be more; the next call continues.
             return;
         }
@@ -189,16 +183,17 @@ impl Arena {
 
     /// Purges up to `most` free chunks; returns how many. The caller holds the purge lock.
     pub(super) fn purge(&self, most: usize) -> usize {
-        self.purge_among(Arena::dirty_bits, most).dropped
+        self.purge_among(Arena::dirty_bits, most)
     }
 
-    /// Purges up to `most` free chunks among those with such a bit.
+    /// Purges up to `most` free chunks among those with such a bit; returns how many.
     ///
-    /// The highest ones come first, because allocations take the lowest ones.
-    fn purge_among(&self, bits: fn(&Arena) -> Bits<'static>, most: usize) -> Purged {
-        let (mut end, mut purged, mut has_failed) = (usize::MAX, Purged::default(), false);
+    /// The highest ones come first, because allocations take the lowest ones. Those that cannot be
+    /// dropped do not count, or locked pages at the top would keep all others.
+    fn purge_among(&self, bits: fn(&Arena) -> Bits<'static>, most: usize) -> usize {
+        let (mut end, mut dropped, mut has_failed) = (usize::MAX, 0, false);
         loop {
-            let left = (most - purged.tried).min(PURGE_CHUNKS_MAX);
+            let left = (most - dropped).min(PURGE_CHUNKS_MAX);
             let Some((first, count)) = self.take_dirty(bits, end, left) else { break };
             self.unadvise(first, count);
             // SAFETY: `take_dirty` has marked these free chunks as used, so that no other thread
@@ -206,14 +201,13 @@ impl Arena {
             let is_done = unsafe { Host::discard(self.address(first), count * CHUNK_BYTES) };
             self.return_purged(first, count, !is_done);
             has_failed |= !is_done;
-            purged.tried += count;
-            purged.dropped += if is_done { count } else { 0 };
+            dropped += if is_done { count } else { 0 };
             end = first;
         }
         let failed_at = if has_failed { Host::coarse_time().max(1) } else { 0 };
         self.purging.failed_at.store(failed_at, Relaxed);
-        count_purged(purged.dropped);
-        purged
+        count_purged(dropped);
+        dropped
     }
 
     /// Takes the last free chunks that have such a bit, below `end`: the first one and how many.
@@ -344,6 +338,24 @@ mod tests {
         assert_eq!(dirty_at(arena, start + 1_000 * MS), 20);
         assert_eq!(dirty_at(arena, start + 1_001 * MS), 0);
         assert!(!arena.dirty_bits().has(320), "the count is right, and the bits are not");
+    }
+
+    #[test]
+    fn locked_chunks_do_not_keep_others() {
+        const LOCKED: usize = 4;
+        let (arena, start) = (new_arena(), 1_000 * MS);
+        assert_eq!(arena.alloc(100, 1), Some(0));
+        let top = arena.address(100 - LOCKED) as *const _;
+        // SAFETY: the pages are mapped, and the lock changes no content.
+        if unsafe { libc::mlock(top, LOCKED * CHUNK_BYTES) } != 0 {
+            return eprintln!("skipped: no memory may be locked");
+        }
+        arena.free(0, 100);
+        arena.purge_at_most_if_due(start, LOCKED);
+        arena.purge_at_most_if_due(start + 500 * MS, LOCKED);
+        let (dirty, unlocked) = (arena.dirty_bits(), 100 - LOCKED);
+        assert_eq!(dirty.count(unlocked, LOCKED), LOCKED, "these cannot be dropped");
+        assert_eq!(dirty.count(0, unlocked), unlocked - LOCKED, "others wait for them");
     }
 
     #[test]
