@@ -177,9 +177,11 @@ impl Arena {
     }
 
     /// Unadvises the huge pages of chunks that the caller has, to purge, unmap or move them.
-    pub(super) fn unadvise(&self, first: usize, count: usize) {
+    ///
+    /// Returns whether there were any.
+    pub(super) fn unadvise(&self, first: usize, count: usize) -> bool {
         if self.advised_pages(first, count).next().is_none() {
-            return;
+            return false;
         }
         let _guard = self.lock();
         // The other free chunks of the range may have pages, and no one would count these later.
@@ -190,6 +192,7 @@ impl Arena {
             Host::prefer_huge_pages(self.address(begin), HUGE_PAGE_BYTES, false);
             self.thp.advised().put(page, 1, false);
         }
+        true
     }
 }
 

@@ -160,7 +160,7 @@ pub fn free(address: usize) -> bool {
 
 /// Resizes a large block; returns its address, or `None` if it is unchanged.
 ///
-/// It may move, with its pages, if it grows to more than a mebibyte; its address stays a multiple
+/// It may move, with its pages, if it has 1 MiB or more and grows; its address stays a multiple
 /// of `align`. New memory is not cleared.
 pub fn resize(address: usize, bytes: usize, align: usize) -> Option<usize> {
     let _errno = errno::save();
@@ -193,8 +193,9 @@ fn grow(first: usize, chunks: usize, wanted: usize, align: usize) -> Option<usiz
     }
     // Withdraws slabs' advice first: it would split the block into several mappings, and the holes
     // it leaves would count as advised. The block's own advice is then given again.
-    ARENA.unadvise(first, chunks);
-    thp::grow_advised(first, 0..chunks);
+    if ARENA.unadvise(first, chunks) {
+        thp::grow_advised(first, 0..chunks);
+    }
     let publish = |to| {
         // The advice moves with the pages.
         let [before, after] = [first, to].map(|chunk| ARENA.slab(chunk));

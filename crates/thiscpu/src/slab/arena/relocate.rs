@@ -154,6 +154,9 @@ impl Arena {
         let to = run + offset;
         self.raise_after(to + wanted);
         self.used_bits().put(to, wanted, true);
+        // Before the holes are fewer, or these would seem to be free and mapped. The peak is raised
+        // when the block has left its old chunks.
+        self.used.store(self.used.load(Relaxed) + wanted, Relaxed);
         self.add_holes(-(wanted as isize));
         Some(to)
     }
@@ -161,6 +164,7 @@ impl Arena {
     /// Frees a target that no block was moved to, or loses it.
     fn return_target(&self, to: usize, wanted: usize, is_lost: bool) {
         let _guard = self.lock();
+        self.used.store(self.used.load(Relaxed).saturating_sub(wanted), Relaxed);
         if is_lost {
             self.foreign.store(self.foreign.load(Relaxed) + wanted, Relaxed);
         } else {
@@ -175,7 +179,7 @@ impl Arena {
         self.add_holes(before as isize);
         self.unmapped_bits().put(first, before, true);
         self.mark_free(first, before, false);
-        let used = self.used.load(Relaxed) + wanted - before;
+        let used = self.used.load(Relaxed).saturating_sub(before);
         self.set_used(used);
     }
 }
@@ -318,7 +322,9 @@ mod tests {
                 // SAFETY: both ranges belong to this test.
                 assert_eq!(unsafe { Host::remap(from, bytes[0], to, bytes[1]) }, Ok(()));
             }
+            let free = arena.mapped_free();
             arena.recount();
+            assert_eq!(arena.mapped_free(), free, "the target counts as free and mapped");
             for count in [1, 20, 60, 300] {
                 let first = arena.alloc(count, 1).expect("address space");
                 (first..first + count).for_each(|chunk| word(arena, chunk, Some(1)));
