@@ -2,8 +2,8 @@
 //!
 //! Chunks are adjacent, and so are their tags, so a subtraction and a shift lead from an address to
 //! the tag of its chunk. The range is committed from its beginning, a step at a time, by
-//! [`self::map`]. Freed chunks stay mapped, so that a late reader never faults; [`self::purge`]
-//! returns their pages to the system. The exceptions are [`self::holes`].
+//! [`self::map`]. [`self::purge`] returns the pages of freed chunks to the system. Freed chunks
+//! of caches stay mapped; other free chunks may become holes (see [`self::holes`]).
 //!
 //! Under the lock, every store leaves a usable state. Chunks are allocated by setting their bits,
 //! and the counts are estimates that a forked child recounts.
