@@ -6,12 +6,13 @@ thiscpu::define_vfork!("thiscpu_vfork_join_1");
 
 /// Prepares the calling thread for a child of `clone(CLONE_VM)` that uses the library.
 ///
-/// `vfork` needs no preparation: the library exports one that calls this function and
-/// `thiscpu_vfork_leave` itself. Other calls, such as `clone` with `CLONE_VM` and `CLONE_VFORK`,
-/// need both: a child that runs on the memory of its parent's thread seems to be that thread, but
-/// the kernel does not know it. Until `thiscpu_vfork_leave`, this thread and its children use the
-/// shared lane. If the thread goes on while the child runs, give the child thread-local memory of
-/// its own (`CLONE_SETTLS`).
+/// `vfork` needs no preparation if the program itself links this library, whose `vfork` calls this
+/// function and `thiscpu_vfork_leave`. Other calls need both, such as `clone` with `CLONE_VM` and
+/// `CLONE_VFORK`, or `vfork` if only a plugin links this library. Their child finds its parent's
+/// rseq area, but the kernel has registered no area for the child. Until `thiscpu_vfork_leave`,
+/// this thread and its children use the shared lane. If the thread goes on while the child runs,
+/// give the child thread-local memory of its own (`CLONE_SETTLS`), and let it call this function
+/// first. The child must not wait for units of a budget.
 ///
 /// - Returns: a value to pass to `thiscpu_vfork_leave`.
 /// - Blocks: never.

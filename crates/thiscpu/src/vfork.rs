@@ -14,12 +14,16 @@ use crate::sys::rseq::vfork;
 /// Make the scope before the call, and drop it in the parent only: the child ends by `exec` or
 /// `_exit`, or [forgets](core::mem::forget) it. A child that makes children of its own holds a
 /// scope of its own meanwhile. If the child runs while this thread does (`clone(CLONE_VM)` without
-/// `CLONE_VFORK`), give it thread-local memory of its own (`CLONE_SETTLS`), or end it before this
-/// thread uses the crate.
+/// `CLONE_VFORK`), end it before this thread uses the crate. Or give it thread-local memory of its
+/// own (`CLONE_SETTLS`), and let it begin with a scope of its own that it never drops.
 ///
-/// The preloaded malloc and `libthiscpu.so` replace `vfork` by one that does this itself. If a
-/// process contains one of them, a scope is for all copies of this crate in the process, except
-/// copies that `dlmopen` loaded. Otherwise a plugin with a copy of its own needs its own scope.
+/// Drop scopes in the reverse order of their creation. The child must not wait for units of a
+/// budget.
+///
+/// The preloaded malloc replaces `vfork` by one that does this itself, as does `libthiscpu.so` if
+/// the program itself links it. If a process contains one of them, a scope is for all copies of
+/// this crate that were loaded after it, except copies that `dlmopen` loaded. Otherwise a plugin
+/// with a copy of its own needs its own scope.
 ///
 /// Costs a few nanoseconds, and one gated call after the scope. Never blocks; async-signal-safe,
 /// with the exception that [`tier()`](crate::tier()) names.

@@ -72,13 +72,23 @@ impl CpuAccess for Linux {
         if !topology::run_on(cpu) {
             return if errno::last() == libc::EINVAL { Visit::Unusable } else { Visit::Denied };
         }
-        // SAFETY: sched_getcpu has no preconditions.
-        match usize::try_from(unsafe { libc::sched_getcpu() }) {
-            Ok(here) if here != cpu => Visit::Moved,
+        match this_cpu() {
+            Some(here) if here != cpu => Visit::Moved,
             // If the system does not say where the caller is, it was at least moved there.
             _ => Visit::Arrived,
         }
     }
+}
+
+/// Returns the CPU that the calling thread is on, if the system says so.
+///
+/// The C library's function would load the rseq area, which is stale in a child of `vfork`.
+fn this_cpu() -> Option<usize> {
+    let mut cpu = 0_u32;
+    let (at, none) = (&raw mut cpu, core::ptr::null_mut::<u32>());
+    // SAFETY: the kernel writes one number to `at`, and nothing to null pointers.
+    let result = unsafe { libc::syscall(libc::SYS_getcpu, at, none, none) };
+    (result == 0).then_some(cpu as usize)
 }
 
 /// Runs the calling thread on each CPU that a thread of this process may be on.

@@ -7,6 +7,7 @@ use core::time::Duration;
 use super::atomic::AtomicU32;
 use super::machine::Machine;
 use super::membarrier::{self, FenceError};
+use super::rseq::vfork_word;
 use super::{errno, fork, rseq, topology};
 use crate::tier::Tier;
 
@@ -94,7 +95,7 @@ impl Machine for Linux {
     }
 
     fn fence() -> Result<(), FenceError> {
-        membarrier::fence()
+        membarrier::fence(vfork_word::is_child())
     }
 
     fn membarrier_fence() -> Result<(), i32> {

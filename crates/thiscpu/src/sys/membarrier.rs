@@ -42,8 +42,14 @@ pub(crate) struct FenceError {
 }
 
 /// Fences every section of this process, by membarrier or by a walk over all CPUs.
-pub(crate) fn fence() -> Result<(), FenceError> {
+///
+/// A child of `vfork` cannot walk, because it cannot list the threads of its parent.
+pub(crate) fn fence(is_vfork_child: bool) -> Result<(), FenceError> {
     membarrier_fence().or_else(|error| {
-        cpu_walk::run_on_every_cpu().map_err(|reason| FenceError { error, reason })
+        let walked = match is_vfork_child {
+            true => Err("a child of vfork cannot list the threads of its parent"),
+            false => cpu_walk::run_on_every_cpu(),
+        };
+        walked.map_err(|reason| FenceError { error, reason })
     })
 }

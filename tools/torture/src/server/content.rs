@@ -220,7 +220,7 @@ mod tests {
         // SAFETY: the memory is this test's own.
         assert_eq!(unsafe { content(&mut memory, 1).check_zeroed() }, Ok(()));
         memory[76] = 1;
-        // SAFETY: as above.
+        // SAFETY: the memory is this test's own.
         assert!(unsafe { content(&mut memory, 1).check_zeroed() }.is_err());
     }
 

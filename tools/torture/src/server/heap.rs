@@ -19,7 +19,7 @@ const KEPT_BYTES_MAX: i64 = 4 << 20;
 /// An allocation that fails.
 const NO_BLOCK: Violation = Violation { what: "an allocated block", low: 1, high: 1, found: 0 };
 
-/// A block in use. Its owner frees it by [`Heap::free`]; a dropped block is lost, which fails.
+/// A block in use. Its owner frees it by [`Heap::free`]; a dropped one is lost, which fails.
 #[derive(Debug)]
 pub(super) struct Block(Content);
 
@@ -90,7 +90,7 @@ impl Heap {
         Ok(Block(content))
     }
 
-    /// Resizes a block, and fills it anew. Fails if memory is exhausted.
+    /// Resizes a block, and fills it again. Fails if memory is exhausted.
     pub(super) fn resize(&self, random: &mut Rng, block: Block, bytes: usize) -> Checked<Block> {
         self.calls.fetch_add(1, Relaxed);
         let Block(before) = block;

@@ -126,8 +126,7 @@ pub(crate) fn run(plan: &Plan, on_hang: &(dyn Fn(&Report) + Sync)) -> Report {
     report()
 }
 
-/// Plays acts on all stages, and sweeps, until the time is over, a check fails, or the user stops
-/// it.
+/// Plays acts on all stages, and sweeps, until the time is over, a check fails or a stop.
 fn play_all(plan: &Plan, server: &Server, began: Instant) {
     scope(|threads| {
         // Stages end even if this thread panics.

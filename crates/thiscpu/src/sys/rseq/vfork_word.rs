@@ -23,8 +23,9 @@
 //! 1. the preloaded malloc;
 //! 2. `libthiscpu.so`, or a program that contains `libthiscpu.a`.
 //!
-//! Both define `vfork` too. If there is neither, each copy has a word of its own. So has a copy in
-//! another namespace of the dynamic linker (`dlmopen`).
+//! Both define `vfork` too. If there is neither, each copy has a word of its own. So has a copy
+//! that was loaded before the object with the word, and one in another namespace of the dynamic linker
+//! (`dlmopen`).
 
 use core::ptr;
 use core::sync::atomic::{
@@ -119,6 +120,6 @@ pub(super) fn word() -> &'static AtomicU32 {
 
 /// Returns whether the caller may be a child that runs on the memory of its parent's thread.
 #[inline]
-pub(super) fn is_child() -> bool {
+pub(crate) fn is_child() -> bool {
     word().load(Relaxed) != 0
 }

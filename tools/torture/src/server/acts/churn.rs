@@ -42,7 +42,7 @@ impl Exchange {
     }
 }
 
-/// Takes steps until there are `steps` or the act is over, and leaves or frees the blocks then.
+/// Takes up to `steps` steps until the act is over; then leaves or frees the blocks.
 pub(super) fn run(
     stage: &Stage<'_>,
     random: &mut Rng,

@@ -52,7 +52,7 @@ fn no_limits(_why: io::Error) -> Violation {
 struct Blocks(Vec<Content>);
 
 impl Blocks {
-    /// Reaches the limit three times: at first, after half of the blocks were freed, after all were.
+    /// Reaches the limit three times: first, after half of the blocks were freed, after all.
     fn reach_limit(&mut self, random: &mut Rng) -> Checked {
         let first = self.fill_up(random)?;
         random.shuffle(&mut self.0);
