@@ -27,8 +27,12 @@ const SLOWNESS: u32 = 50;
 /// other in loops.
 const VALGRIND: &str = "valgrind --quiet --error-exitcode=99 --leak-check=no --fair-sched=yes";
 
-/// Tests that count or limit their process's memory, of which valgrind uses a growing part.
-const NOT_UNDER_VALGRIND: [&str; 21] = [
+/// Tests that count or limit memory, of which valgrind uses a part, or share it with a child.
+///
+/// Valgrind makes `vfork` a `fork`.
+const NOT_UNDER_VALGRIND: [&str; 25] = [
+    "vforks::scopes_nest",
+    "vforks::child_may_be_first_user",
     "memory::items_are_reused_and_zeroed",
     "budget::drop_frees_lanes",
     "slab::alloc_and_free_keep_errno",
@@ -44,6 +48,8 @@ const NOT_UNDER_VALGRIND: [&str; 21] = [
     "slab::lanes_are_returned_when_backend_fails",
     "slab::free_chunks_stay_available_during_purge",
     "slab::prefilled_objects_survive_exhaustion",
+    "slab::freed_objects_stay_readable_in_limited_address_space",
+    "slab::freed_objects_stay_readable_in_limited_data",
     "slab::shrink_returns_pages",
     "slab::bulk_free_returns_pages",
     "slab::cache_works_when_memory_is_locked",

@@ -24,8 +24,8 @@
 //! 2. `libthiscpu.so`, or a program that contains `libthiscpu.a`.
 //!
 //! Both define `vfork` too. If there is neither, each copy has a word of its own. So has a copy
-//! that was loaded before the object with the word, and one in another namespace of the dynamic linker
-//! (`dlmopen`).
+//! that was loaded before the object with the word, and one in another namespace of the dynamic
+//! linker (`dlmopen`).
 
 use core::ptr;
 use core::sync::atomic::{
