@@ -4,9 +4,6 @@ use thiscpu_malloc::export::{ClassTotals, Totals};
 
 use crate::error::Kind;
 
-/// The most size classes that are read.
-const CLASSES_MAX: usize = 128;
-
 /// A series of the whole allocator: its name, its help text, and its value.
 type TotalSeries = (&'static str, &'static str, fn(&Totals) -> u64);
 /// A series of each size class, with the class's size as label `size`.
@@ -109,12 +106,16 @@ fn preloaded() -> Option<Numbers> {
         )
     };
     let mut totals = Totals::default();
-    let mut classes = vec![ClassTotals::default(); CLASSES_MAX];
+    let bytes = size_of::<ClassTotals>();
+    // SAFETY: it gets an array of no elements, to which nothing is written.
+    let count = unsafe { read_classes(std::ptr::null_mut(), bytes, 0) };
+    let mut classes = vec![ClassTotals::default(); count];
     // SAFETY: both get memory of the size that they are told.
-    let count = unsafe {
+    let found = unsafe {
         read_totals(&raw mut totals, size_of::<Totals>());
-        read_classes(classes.as_mut_ptr(), size_of::<ClassTotals>(), CLASSES_MAX)
+        read_classes(classes.as_mut_ptr(), bytes, count)
     };
-    classes.truncate(count);
+    // Registered series are matched by their place, so none may be missing.
+    assert_eq!(found, count, "a library has as many size classes as before");
     Some(Numbers { totals, classes })
 }
