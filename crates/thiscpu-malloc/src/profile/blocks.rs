@@ -2,8 +2,8 @@
 //!
 //! A small one lies in a slab of a second set of classes, whose tags are negative. The fast path of
 //! `free` takes only positive tags, so it leaves these to the slow path. The number of the record
-//! is in the last 8 bytes of the block's place, behind what the program may use. They also hold a
-//! check, which tells an overwritten number from a valid one.
+//! is in the last 8 bytes of the block's place, behind what the program may use. Before the number is
+//! its check, which a write past the block's end reaches first.
 //!
 //! A larger one is a run of chunks, whatever class its size has. The number of its record is in the
 //! metadata of the run.
@@ -21,7 +21,7 @@ use crate::fast_path::is_counting;
 use crate::heap::sampled_objects;
 use crate::{random, stack, stats};
 
-/// The bytes behind a block: its record's number, and the check.
+/// The bytes behind a block: the check, and its record's number.
 const FOOTER_BYTES: usize = size_of::<u64>();
 
 /// Blocks that were sampled, but for which there was no memory for a record.
@@ -51,7 +51,7 @@ pub(crate) fn sample(size: usize, align: usize) -> Option<NonNull<u8>> {
     let number = record(address, size).unwrap_or(0);
     // SAFETY: the block has just been allocated, and its last 8 bytes are behind what is usable.
     // They are aligned, because sizes of classes are multiples of 8.
-    unsafe { footer(block, class).write(u64::from(number) | check(address)) };
+    unsafe { footer(block, class).write([check(address, number), number]) };
     if is_counting() {
         stats::count_allocation(class, false);
     }
@@ -122,13 +122,13 @@ fn release(number: u32, address: usize) -> bool {
     released.is_some()
 }
 
-fn footer(block: NonNull<u8>, class: usize) -> NonNull<u64> {
+fn footer(block: NonNull<u8>, class: usize) -> NonNull<[u32; 2]> {
     // SAFETY: each slot of a class has at least 8 bytes.
     unsafe { block.byte_add(size_of_class(class) - FOOTER_BYTES) }.cast()
 }
 
-/// Returns the upper half of a footer, which depends on the block's address.
-fn check(address: usize) -> u64 {
+/// Returns the check of a record's number, which depends on the block's address as well.
+fn check(address: usize, number: u32) -> u32 {
     static KEY: AtomicU64 = AtomicU64::new(0);
     let mut key = KEY.load(Relaxed);
     if key == 0 {
@@ -136,7 +136,8 @@ fn check(address: usize) -> u64 {
         // Relaxed: all threads use the number that was stored first.
         key = KEY.compare_exchange(0, new, Relaxed, Relaxed).map_or_else(|first| first, |_| new);
     }
-    (address as u64 ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15) & !u64::from(u32::MAX)
+    let mixed = address as u64 ^ key ^ (u64::from(number) << 32);
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
 /// Frees a sampled small block of `class`; aborts if no block in use begins at its address.
@@ -152,10 +153,10 @@ pub(crate) unsafe fn free_sampled(block: NonNull<u8>, class: usize) {
     objects.check(block);
     let address = block.as_ptr().addr();
     // SAFETY: `check` has found a place of this class at the address, which is aligned to 8.
-    let found = unsafe { footer(block, class).read() };
-    if found & !u64::from(u32::MAX) == check(address) {
+    let [found, number] = unsafe { footer(block, class).read() };
+    if found == check(address, number) {
         // A block that was freed before has no record any more; its slab detects that below.
-        release(found as u32, address);
+        release(number, address);
     } else {
         warn_overwritten(address);
     }
