@@ -47,7 +47,6 @@ static THROTTLE: Throttle = Throttle::new();
 pub(crate) fn enable() -> bool {
     let _errno = save_errno();
     let _guard = ENABLE_LOCK.lock();
-    crate::random::init();
     sampler::init() && pool::init() && signal::init()
 }
 

@@ -32,7 +32,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _};
 
 use crate::fast_path::{PROFILED, has_flag, set_profiled};
-use crate::random;
 
 pub(crate) use blocks::{
     forget_large, free_sampled, resized_large, sample, sample_large, sample_run, usable_size,
@@ -55,7 +54,6 @@ pub const DEFAULT_INTERVAL: u64 = 512 * 1024;
 /// before. A sample takes some microseconds, most of them for its stack. Must not be called from a
 /// signal handler.
 pub fn start(interval: u64) {
-    random::init();
     countdown::set_interval(interval);
     set_profiled(true);
 }
