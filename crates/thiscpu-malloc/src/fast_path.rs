@@ -56,12 +56,17 @@ fn update(change: impl FnOnce(u8) -> u8) {
     __internal::disable_fast_free(!is_unblocked);
     heap::set_direct_enabled(is_unblocked);
     // Release: pairs with the Acquire in `gated_cell` and `is_enabled`, which imply that sections
-    // are ready. A few calls may still pass after the paths were disabled. Last, because
-    // `enable_when_ready` concludes from it that all of this was done.
+    // are ready. A few calls may still pass after the paths were disabled. Last but for
+    // `MALLOC_LIMIT`: `enable_when_ready` concludes from the two that all of this was done.
     FAST_SIZE_LIMIT.store(if is_unblocked { SMALL_SIZE_MAX + 1 } else { 0 }, Release);
-    let may_be_fast = flags & PROFILED == 0 && (HAS_DIRECT || is_unblocked);
     // Release: pairs with the Acquire in `small_gated_cell`.
-    MALLOC_LIMIT.store(if may_be_fast { SMALL_SIZE_MAX + 1 } else { 0 }, Release);
+    MALLOC_LIMIT.store(malloc_limit(flags), Release);
+}
+
+/// Returns what `MALLOC_LIMIT` is with these flags.
+fn malloc_limit(flags: u8) -> usize {
+    let may_be_fast = flags & PROFILED == 0 && (HAS_DIRECT || is_unblocked(flags));
+    if may_be_fast { SMALL_SIZE_MAX + 1 } else { 0 }
 }
 
 /// Returns whether these flags allow the paths.
@@ -86,7 +91,8 @@ pub(crate) fn enable_when_ready() {
     }
     // A fork may have come while another thread of the parent was in `update`: then the child
     // finds flags and paths that disagree.
-    if is_unblocked(FLAGS.load(Relaxed)) != is_enabled() {
+    let flags = FLAGS.load(Relaxed);
+    if is_unblocked(flags) != is_enabled() || malloc_limit(flags) != MALLOC_LIMIT.load(Relaxed) {
         update(|flags| flags);
     }
 }
