@@ -7,8 +7,9 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use thiscpu_malloc::{
     allocate, allocate_aligned, allocate_aligned_zeroed, allocate_zeroed, enable_counting, free,
@@ -337,6 +338,27 @@ fn counting_and_profiles_work_together() {
     assert_eq!(counts(), [before[0] + 3, before[1] + 3]);
 }
 
+/// Checks that a peak soon after another calls the function later, without a further peak.
+fn growth_within_a_second_is_written_later() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    profile::call_at_peaks(Some(|| {
+        CALLS.fetch_add(1, Relaxed);
+    }));
+    let blocks = [256, 512].map(|mib: usize| allocate(mib << 20).unwrap());
+    let calls = CALLS.load(Relaxed);
+    assert!(calls > 0);
+    blocks.into_iter().for_each(give);
+    for _ in 0..3_000 {
+        if CALLS.load(Relaxed) > 1 {
+            break;
+        }
+        give(allocate(100).unwrap());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(CALLS.load(Relaxed) > 1);
+    profile::call_at_peaks(None);
+}
+
 #[test]
 fn profile_counts_blocks_by_stack() {
     let kept_from_before = allocate(64).unwrap();
@@ -353,6 +375,7 @@ fn profile_counts_blocks_by_stack() {
     stopped_profile_counts_frees();
     first_blocks_are_not_sampled_more_often();
     counting_and_profiles_work_together();
+    growth_within_a_second_is_written_later();
     let (counted, ()) = change(|| give(kept_from_before));
     assert_eq!(counted, [0; 4]);
 }
