@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::ptr::NonNull;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -324,6 +325,25 @@ fn first_blocks_are_not_sampled_more_often() {
     profile::start(1);
 }
 
+/// Checks that a thread whose distance is of a former interval does not sample by it.
+fn other_threads_use_the_new_interval() {
+    let before = read().totals[3];
+    let barrier = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            give(allocate(64).unwrap());
+            barrier.wait();
+            barrier.wait();
+            give(allocate(16).unwrap());
+        });
+        barrier.wait();
+        profile::start(1 << 40);
+        barrier.wait();
+    });
+    assert!(read().totals[3] - before < 1 << 30, "{}", read().text);
+    profile::start(1);
+}
+
 /// Checks that counted calls are sampled, and sampled calls counted.
 fn counting_and_profiles_work_together() {
     enable_counting();
@@ -374,6 +394,7 @@ fn profile_counts_blocks_by_stack() {
     children_go_on_with_their_own_profile();
     stopped_profile_counts_frees();
     first_blocks_are_not_sampled_more_often();
+    other_threads_use_the_new_interval();
     counting_and_profiles_work_together();
     growth_within_a_second_is_written_later();
     let (counted, ()) = change(|| give(kept_from_before));

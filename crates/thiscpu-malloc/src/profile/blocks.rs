@@ -2,8 +2,8 @@
 //!
 //! A small one lies in a slab of a second set of classes, whose tags are negative. The fast path of
 //! `free` takes only positive tags, so it leaves these to the slow path. The number of the record
-//! is in the last 8 bytes of the block's place, behind what the program may use. Before the number is
-//! its check, which a write past the block's end reaches first.
+//! is in the last 8 bytes of the block's place, behind what the program may use. Before it is its
+//! check, which a write past the block's end reaches first.
 //!
 //! A larger one is a run of chunks, whatever class its size has. The number of its record is in the
 //! metadata of the run.
@@ -97,7 +97,7 @@ fn class_for(size: usize, align: usize) -> Option<usize> {
 
 /// Records a block with the stack of this call; returns the number of its record.
 fn record(address: usize, size: usize) -> Option<u32> {
-    let weight = weight(size, countdown::interval());
+    let weight = weight(size, countdown::interval_of_sample());
     let mut frames = [0; FRAMES_MAX];
     let depth = stack::capture_into(&mut frames);
     let entry = find_or_add(&frames[..depth]);

@@ -3,6 +3,9 @@
 //! The countdown is a word of the thread's static TLS, so threads share nothing. It is 0 in a new
 //! thread, which then draws before its first block counts. A thread that ends with a countdown
 //! loses nothing: the distances have no memory.
+//!
+//! A second word is the interval by which the distance was drawn. Once the interval changes, the
+//! thread draws again, so that each sample has the weight of the interval that led to it.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -13,11 +16,17 @@ use super::weight::{INTERVAL_MAX, INTERVAL_MIN, draw, units};
 /// The mean distance between two sample points, in bytes.
 static INTERVAL: AtomicU64 = AtomicU64::new(super::DEFAULT_INTERVAL);
 
-/// Sets the interval, from this thread's next block and from other threads' next sample on.
+/// Sets the interval, from each thread's next block on.
 pub(super) fn set_interval(interval: u64) {
     // Relaxed: a thread that draws a moment later may use either.
     INTERVAL.store(interval.clamp(INTERVAL_MIN, INTERVAL_MAX), Relaxed);
-    sample_left().store(0, Relaxed);
+    sample_left()[0].store(0, Relaxed);
+}
+
+/// Returns the interval by which this thread's last sample was chosen.
+pub(super) fn interval_of_sample() -> u64 {
+    // Relaxed: only this thread uses the word.
+    sample_left()[1].load(Relaxed) as u64
 }
 
 /// Returns the mean distance between two sample points, in bytes.
@@ -31,8 +40,9 @@ pub(super) fn interval() -> u64 {
 #[inline(always)]
 pub(super) fn count(size: usize) -> bool {
     // Relaxed: only this thread uses the word.
-    let word = sample_left();
-    let before = word.load(Relaxed);
+    let [word, drawn_by] = sample_left();
+    let is_valid = drawn_by.load(Relaxed) == interval() as i64;
+    let before = if is_valid { word.load(Relaxed) } else { 0 };
     let left = before.wrapping_sub(units(size));
     word.store(left, Relaxed);
     left <= 0 && restart(before, size)
@@ -42,10 +52,11 @@ pub(super) fn count(size: usize) -> bool {
 #[cold]
 #[inline(never)]
 fn restart(before: i64, size: usize) -> bool {
-    let word = sample_left();
+    let [word, drawn_by] = sample_left();
     let interval = interval();
+    drawn_by.store(interval as i64, Relaxed);
     if before == 0 {
-        // This is the thread's first block, which has not been counted against a distance.
+        // The thread's first block with this interval has not been counted against a distance.
         let left = draw(interval).saturating_sub(units(size));
         if left > 0 {
             word.store(left, Relaxed);

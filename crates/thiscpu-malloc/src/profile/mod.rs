@@ -46,9 +46,8 @@ pub const DEFAULT_INTERVAL: u64 = 512 * 1024;
 /// Begins to sample blocks, one in each `interval` bytes on average.
 ///
 /// `interval` is 1 to 2^40; other values are taken as the nearest of these. With 1, almost every
-/// block is sampled. If a profile is on already, only the interval changes; other threads than the
-/// caller use it from their next sample on. Blocks that were allocated before are not in the
-/// profile.
+/// block is sampled. If a profile is on already, only the interval changes, for each thread from
+/// its next block on. Blocks that were allocated before are not in the profile.
 ///
 /// While a profile is on, each allocation takes some nanoseconds longer, and a free as long as
 /// before. A sample takes some microseconds, most of them for its stack. Must not be called from a

@@ -12,7 +12,7 @@
 //! - `area`: the offsets of an area's fields, and of this library's own words;
 //! - `index_ptr`: the thread-local pointer to the lane index, which direct sections load;
 //! - `registration`: finding, making and ending registrations;
-//! - `sample_left`: a word of each thread for the heap profiles of malloc;
+//! - `sample_left`: words of each thread for the heap profiles of malloc;
 //! - `thread`: the contents of the calling thread's area;
 //! - `vfork_word`: the thread-local word that keeps children of `vfork` out of lanes;
 //! - `vfork`: setting that word.
