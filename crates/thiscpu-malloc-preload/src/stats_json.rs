@@ -2,6 +2,7 @@
 
 use core::ffi::CStr;
 use core::fmt::{self, Write};
+use core::{ptr, slice};
 
 use thiscpu_malloc::write_stats_json;
 
@@ -17,36 +18,56 @@ pub(crate) fn append(path: &CStr) {
     }
 }
 
-/// Writes the line in one piece if it fits the buffer, so that lines of processes do not mix.
+/// Writes the line in one piece, so that lines of processes do not mix.
+///
+/// Writes nothing if there is no memory for the line.
 pub(crate) fn print(to: i32) {
-    let mut out = Descriptor { to, piece: [0; 16 * 1024], filled: 0 };
+    let (access, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping aliases nothing.
+    let buffer = unsafe { libc::mmap(ptr::null_mut(), LINE_BYTES, access, flags, -1, 0) };
+    if buffer == libc::MAP_FAILED {
+        return;
+    }
+    // SAFETY: the mapping has so many zeroed bytes, and nothing else refers to it.
+    let piece = unsafe { slice::from_raw_parts_mut(buffer.cast::<u8>(), LINE_BYTES) };
+    let mut out = Descriptor { to, piece, filled: 0 };
     let _ = write_stats_json(&mut out).and_then(|()| out.write_str("\n"));
     out.flush();
+    // SAFETY: the buffer is not used any more.
+    unsafe { libc::munmap(buffer, LINE_BYTES) };
 }
 
-struct Descriptor {
+/// Enough for all size classes with numbers of 20 digits, and two paths of escaped bytes.
+const LINE_BYTES: usize = 128 * 1024;
+
+struct Descriptor<'b> {
     to: i32,
-    piece: [u8; 16 * 1024],
+    piece: &'b mut [u8],
     filled: usize,
 }
 
-impl Descriptor {
+impl Descriptor<'_> {
     fn flush(&mut self) {
         let mut rest = &self.piece[..self.filled];
         while !rest.is_empty() {
-            // SAFETY: `rest` is that many readable bytes.
-            let written = unsafe { libc::write(self.to, rest.as_ptr().cast(), rest.len()) };
-            // Errors are ignored: the process ends, and has no one to report them to.
-            let Some(written) = usize::try_from(written).ok().filter(|&written| written > 0) else {
-                break;
+            // SAFETY: `rest` is that many readable bytes, and `errno` is this thread's.
+            let (written, error) = unsafe {
+                let written = libc::write(self.to, rest.as_ptr().cast(), rest.len());
+                (written, *libc::__errno_location())
             };
-            rest = &rest[written..];
+            match usize::try_from(written) {
+                Ok(written @ 1..) => rest = &rest[written..],
+                Err(_) if error == libc::EINTR => {}
+                // Other errors are ignored: the process ends, and has no one to report them to.
+                _ => break,
+            }
         }
         self.filled = 0;
     }
 }
 
-impl Write for Descriptor {
+impl Write for Descriptor<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for &byte in text.as_bytes() {
             if self.filled == self.piece.len() {
