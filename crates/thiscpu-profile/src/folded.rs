@@ -16,7 +16,8 @@ pub(crate) fn lines(stacks: &Stacks<'_>, bytes: impl Fn(&Sample) -> u64) -> Stri
         // Semicolons separate the names.
         let names: Vec<String> = names.iter().map(|name| name.replace(';', ":")).collect();
         let stack = if names.is_empty() { "(unknown)".to_owned() } else { names.join(";") };
-        *sums.entry(stack).or_default() += bytes(named.sample);
+        let sum = sums.entry(stack).or_default();
+        *sum = sum.saturating_add(bytes(named.sample));
     }
     let mut text = String::new();
     for (stack, bytes) in sums.into_iter().filter(|(_, bytes)| *bytes > 0) {

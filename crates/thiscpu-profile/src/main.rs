@@ -15,11 +15,11 @@ mod symbols;
 mod top;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 
 use raw::{Moment, Space};
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<()> {
     let file = &arguments.file;
-    let text = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text = read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let profile = raw::parse(&text).with_context(|| format!("cannot use {}", file.display()))?;
     let stacks = Stacks::of(&profile);
     for path in stacks.symbols.replaced() {
@@ -112,6 +112,16 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     let default = with_ending(file, ".pb.gz");
     write(output.or(Some(&default)), &pprof::encode(&profile, &stacks)?)
+}
+
+/// The largest heap profile: 65,536 stacks of 64 frames take less than half of it.
+const PROFILE_BYTES_MAX: u64 = 256 << 20;
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let read = fs::File::open(file)?.take(PROFILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+    ensure!(read as u64 <= PROFILE_BYTES_MAX, "it is too long for a heap profile");
+    Ok(text)
 }
 
 /// Returns the path with an ending added to the file's name.

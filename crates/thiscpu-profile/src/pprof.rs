@@ -217,7 +217,8 @@ fn add_samples(stacks: &Stacks<'_>, strings: &mut Strings, pprof: &mut PprofProf
             [named.sample.allocated, named.sample.live, named.sample.peak];
         let value = [allocated, live, peak]
             .iter()
-            .flat_map(|numbers| [numbers.objects as i64, numbers.bytes as i64])
+            .flat_map(|numbers| [numbers.objects, numbers.bytes])
+            .map(|number| i64::try_from(number).unwrap_or(i64::MAX))
             .collect();
         pprof.sample.push(PprofSample { location_id, value });
     }

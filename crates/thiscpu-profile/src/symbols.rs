@@ -35,6 +35,9 @@ struct File {
     build_id: String,
 }
 
+/// The largest program or library that is read.
+const FILE_BYTES_MAX: u64 = 8 << 30;
+
 impl<'p> Symbols<'p> {
     pub(crate) fn of(profile: &'p Profile) -> Symbols<'p> {
         Symbols { profile, files: HashMap::new(), replaced: Vec::new() }
@@ -54,7 +57,7 @@ impl<'p> Symbols<'p> {
         let Some(mapping) = self.mapping(address).map(|at| &self.profile.mappings[at]) else {
             return unknown(format!("{address:#x}"));
         };
-        let offset = address - mapping.start + mapping.offset;
+        let offset = (address - mapping.start).saturating_add(mapping.offset);
         let found = self.file(mapping).and_then(|file| file.functions(offset));
         found.unwrap_or_else(|| {
             let name = mapping.path.file_name().unwrap_or(mapping.path.as_os_str());
@@ -87,7 +90,10 @@ impl<'p> Symbols<'p> {
 impl File {
     fn read(path: &Path) -> Option<File> {
         // Names in brackets are the kernel's, and deleted files have ` (deleted)` behind theirs.
-        let bytes = path.is_absolute().then(|| fs::read(path).ok()).flatten()?;
+        // Reading anything but a file of moderate size may take forever.
+        let is_readable = |file: fs::Metadata| file.is_file() && file.len() <= FILE_BYTES_MAX;
+        let is_object = path.is_absolute() && fs::metadata(path).is_ok_and(is_readable);
+        let bytes = is_object.then(|| fs::read(path).ok()).flatten()?;
         let object = object::File::parse(&*bytes).ok()?;
         let segment = |segment: object::Segment<'_, '_>| {
             let (offset, size) = segment.file_range();
@@ -100,7 +106,7 @@ impl File {
             .dynamic_symbols()
             .filter(|symbol| symbol.is_definition() && symbol.kind() == object::SymbolKind::Text)
             .filter_map(|symbol| {
-                let end = symbol.address() + symbol.size();
+                let end = symbol.address().saturating_add(symbol.size());
                 Some((symbol.address(), end, symbol.name().ok()?.to_owned()))
             })
             .collect();
@@ -118,8 +124,8 @@ impl File {
         let [start, _, base] = *self
             .segments
             .iter()
-            .find(|[start, size, _]| (*start..start + size).contains(&offset))?;
-        let address = offset - start + base;
+            .find(|[start, size, _]| (*start..start.saturating_add(*size)).contains(&offset))?;
+        let address = (offset - start).saturating_add(base);
         self.by_debug_information(address)
             .or_else(|| self.by_symbol(address))
             .or_else(|| self.by_exported(address))

@@ -10,15 +10,16 @@ use crate::stacks::Stacks;
 pub(crate) fn list(stacks: &Stacks<'_>, bytes: impl Fn(&Sample) -> u64, count: usize) -> String {
     // For each function, the bytes of itself, and of itself and the functions that it calls.
     let mut sums: HashMap<&str, [u64; 2]> = HashMap::new();
-    let mut total = 0;
+    let mut total: u64 = 0;
+    let add = |sum: &mut u64, bytes: u64| *sum = sum.saturating_add(bytes);
     for named in &stacks.samples {
         let bytes = bytes(named.sample);
-        total += bytes;
+        add(&mut total, bytes);
         let mut names = stacks.functions(named).map(|function| &*function.name).peekable();
-        sums.entry(names.peek().unwrap_or(&"(unknown)")).or_default()[0] += bytes;
+        add(&mut sums.entry(names.peek().unwrap_or(&"(unknown)")).or_default()[0], bytes);
         // A recursive function counts once.
         for name in names.collect::<BTreeSet<_>>() {
-            sums.entry(name).or_default()[1] += bytes;
+            add(&mut sums.entry(name).or_default()[1], bytes);
         }
     }
     let mut rows: Vec<_> = sums.into_iter().collect();
