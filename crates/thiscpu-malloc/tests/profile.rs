@@ -4,8 +4,10 @@
 //! block of 40 bytes or more is sampled with a weight of 1, so all numbers are exact.
 
 use std::collections::HashSet;
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::ffi::OsStrExt as _;
 use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -188,6 +190,51 @@ fn writing_allocates_nothing() {
         profile::write(&file).unwrap();
     }
     assert_eq!(read().totals, before);
+}
+
+/// Checks that a link is written through, and that it stays a link.
+fn links_are_written_through() {
+    let link = std::env::temp_dir().join(format!("thiscpu-link-{}", std::process::id()));
+    let file = link.with_extension("file");
+    std::fs::write(&file, "before\n").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let path = CString::new(link.as_os_str().as_bytes()).unwrap();
+    assert_eq!(profile::write_file(&path, std::process::id() as i32), Ok(true));
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("before\nheap profile:"), "{text}");
+    [link, file].into_iter().for_each(|name| std::fs::remove_file(name).unwrap());
+}
+
+/// Checks that a thread that is to be canceled writes a profile to its end.
+fn writing_is_no_cancellation_point() {
+    let file = temporary_file();
+    let write = || {
+        // SAFETY: the thread disables cancellation before it reaches another point of it.
+        unsafe { libc::pthread_cancel(libc::pthread_self()) };
+        let is_written = profile::write(&file).is_ok();
+        let mut before = 0;
+        // SAFETY: `before` is a place for an integer. 1 is PTHREAD_CANCEL_DISABLE.
+        unsafe { pthread_setcancelstate(1, &raw mut before) };
+        is_written
+    };
+    assert!(thread::scope(|scope| scope.spawn(write).join().unwrap()));
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+/// Checks that a pipe without a reader is an error, and ends nothing.
+fn closed_pipes_are_errors() {
+    child::assert_holds(|| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        // SAFETY: the action is a constant.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        let written = profile::write(&writer);
+        written.is_err_and(|error| error.raw_os_error() == Some(libc::EPIPE))
+    });
 }
 
 /// Checks profiles that are written while threads allocate.
@@ -388,6 +435,9 @@ fn profile_counts_blocks_by_stack() {
     resized_blocks_count_again();
     samples_belong_to_their_call_sites();
     writing_allocates_nothing();
+    links_are_written_through();
+    writing_is_no_cancellation_point();
+    closed_pipes_are_errors();
     profiles_are_written_while_threads_allocate();
     sampled_blocks_do_not_overlap();
     misuse_aborts();

@@ -3,8 +3,9 @@
 //! They are read through `/proc/self/mem`, because another thread may unload an object meanwhile.
 
 use core::ffi::c_int;
-use core::mem::MaybeUninit;
 use core::{fmt, str};
+
+use super::system;
 
 /// Enough for a line of `/proc/self/maps` up to its path.
 const LINE_BYTES: usize = 128;
@@ -38,16 +39,13 @@ impl fmt::Display for BuildId {
 
 impl Drop for BuildIds {
     fn drop(&mut self) {
-        // SAFETY: `new` has opened the descriptor; closing -1 fails and does nothing.
-        unsafe { libc::close(self.memory) };
+        system::close(self.memory);
     }
 }
 
 impl BuildIds {
     pub(super) fn new() -> BuildIds {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-        // SAFETY: the name is a C string.
-        let memory = unsafe { libc::open(c"/proc/self/mem".as_ptr(), flags) };
+        let memory = system::open(c"/proc/self/mem", libc::O_RDONLY).unwrap_or(-1);
         BuildIds { memory, line: [0; LINE_BYTES], filled: 0 }
     }
 
@@ -94,14 +92,9 @@ impl BuildIds {
     ///
     /// All bytes are valid for a `T`.
     unsafe fn read<T>(&self, address: usize) -> Option<T> {
-        let mut value = MaybeUninit::<T>::uninit();
         let offset = i64::try_from(address).ok()?;
-        // SAFETY: the value has that many writable bytes. It is initialized if all of them were
-        // read, and the caller guarantees that they are valid.
-        unsafe {
-            let read = libc::pread(self.memory, value.as_mut_ptr().cast(), size_of::<T>(), offset);
-            (read == size_of::<T>() as isize).then(|| value.assume_init())
-        }
+        // SAFETY: the caller guarantees that all bytes are valid.
+        unsafe { system::read_at(self.memory, offset) }
     }
 }
 

@@ -20,14 +20,17 @@ use core::fmt::{self, Write};
 use super::build_id::BuildIds;
 use super::stacks::{Entry, all, count};
 use super::weight::{OBJECT, Weight};
-use super::{blocks, countdown};
+use super::{blocks, countdown, system};
 
 /// Writes the profile to a file; fails with an error number.
 pub(super) fn write(to: c_int) -> Result<(), c_int> {
     let mut out = Output { to, text: [0; TEXT_BYTES], filled: 0, error: 0 };
-    let is_written =
-        write_stacks(&mut out).is_ok() && write_mappings(&mut out).is_ok() && out.flush().is_ok();
-    if is_written { Ok(()) } else { Err(out.error) }
+    system::without_write_signals(|| {
+        let written = write_stacks(&mut out)
+            .and_then(|()| write_mappings(&mut out))
+            .and_then(|()| out.flush());
+        written.map_err(|_| out.error)
+    })
 }
 
 /// Small enough for a signal stack.
@@ -44,23 +47,10 @@ struct Output {
 
 impl Output {
     fn flush(&mut self) -> fmt::Result {
-        let mut done = 0;
-        while done < self.filled {
-            let rest = &self.text[done..self.filled];
-            // SAFETY: `rest` is that many readable bytes, and `errno` is this thread's.
-            let (written, error) = unsafe {
-                let written = libc::write(self.to, rest.as_ptr().cast(), rest.len());
-                (written, *libc::__errno_location())
-            };
-            match usize::try_from(written) {
-                Ok(written) => done += written,
-                Err(_) if error == libc::EINTR => {}
-                Err(_) => {
-                    self.error = error;
-                    return Err(fmt::Error);
-                }
-            }
-        }
+        system::write_all(self.to, &self.text[..self.filled]).map_err(|error| {
+            self.error = error;
+            fmt::Error
+        })?;
         self.filled = 0;
         Ok(())
     }
@@ -134,18 +124,14 @@ fn write_stack(entry: &Entry, out: &mut Output) -> fmt::Result {
 
 fn write_mappings(out: &mut Output) -> fmt::Result {
     out.write_str("\nMAPPED_LIBRARIES:\n")?;
-    // SAFETY: the name is a C string.
-    let maps = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    if maps < 0 {
+    let Ok(maps) = system::open(c"/proc/self/maps", libc::O_RDONLY) else {
         // Without them the addresses are still there.
         return Ok(());
-    }
+    };
     let mut ids = BuildIds::new();
     let mut piece = [0; TEXT_BYTES];
     let written = loop {
-        // SAFETY: the buffer has that many writable bytes.
-        let read = unsafe { libc::read(maps, piece.as_mut_ptr().cast(), piece.len()) };
-        match usize::try_from(read) {
+        match system::read(maps, &mut piece) {
             Ok(read @ 1..) => match write_lines(&piece[..read], &mut ids, out) {
                 Ok(()) => {}
                 error => break error,
@@ -153,8 +139,7 @@ fn write_mappings(out: &mut Output) -> fmt::Result {
             _ => break Ok(()),
         }
     };
-    // SAFETY: this function has opened the file.
-    unsafe { libc::close(maps) };
+    system::close(maps);
     written
 }
 

@@ -2,11 +2,10 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int};
-use core::mem::MaybeUninit;
 
 use thiscpu::__internal::{Lock, save_errno};
 
-use super::dump;
+use super::{dump, system};
 
 /// Room for a path, the suffix of another process, and that of a temporary file.
 const NAME_BYTES: usize = libc::PATH_MAX as usize + 64;
@@ -23,8 +22,9 @@ static LOCK: Lock = Lock::new();
 /// Writes the profile to a file: `path`, or `path.PID` if `owner` is another process.
 ///
 /// The text goes to a temporary file beside it, which then takes the name. A device or a pipe is
-/// written to, whichever process this is. Returns false, and does nothing, if a thread is writing a
-/// profile to a file now. Allocates nothing; may be called from a signal handler.
+/// written to, whichever process this is. A link is followed, and its file appended to. Returns
+/// false, and does nothing, if a thread is writing a profile to a file now. Allocates nothing; may
+/// be called from a signal handler.
 ///
 /// # Errors
 ///
@@ -33,7 +33,9 @@ pub fn write_file(path: &CStr, owner: libc::pid_t) -> Result<bool, c_int> {
     let _errno = save_errno();
     let Some(_guard) = LOCK.try_lock() else { return Ok(false) };
     if is_special(path) {
-        return write_to(path, 0).map(|()| true);
+        // A pipe that nobody reads must not stop the program.
+        let flags = libc::O_CREAT | libc::O_APPEND | libc::O_NONBLOCK;
+        return write_to(path, flags).map(|()| true);
     }
     // SAFETY: this thread has the lock.
     let [name, temporary] = unsafe { &mut *NAMES.0.get() };
@@ -42,41 +44,29 @@ pub fn write_file(path: &CStr, owner: libc::pid_t) -> Result<bool, c_int> {
     let suffix = if process == owner { None } else { Some(process) };
     let name = join(name, path, suffix, c"")?;
     let temporary = join(temporary, path, Some(process), c".tmp")?;
-    let written = write_to(temporary, libc::O_CREAT | libc::O_TRUNC);
-    // SAFETY: both names are C strings.
-    let rename = || check(unsafe { libc::rename(temporary.as_ptr(), name.as_ptr()) });
-    let renamed = written.and_then(|()| rename());
+    // Another's file or link of this name is not written through.
+    system::unlink(temporary);
+    let flags = libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+    let renamed = write_to(temporary, flags).and_then(|()| system::rename(temporary, name));
     if renamed.is_err() {
-        // SAFETY: the name is a C string.
-        unsafe { libc::unlink(temporary.as_ptr()) };
+        system::unlink(temporary);
     }
-    renamed.map(|_| true)
+    renamed.map(|()| true)
 }
 
-/// Returns whether a file exists that is not a regular one, such as a device or a pipe.
+/// Returns whether a file exists that is not a regular one: a device, a pipe or a link.
 fn is_special(path: &CStr) -> bool {
-    let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the path is a C string, and stat has written `status` if it returns 0.
-    unsafe {
-        libc::stat(path.as_ptr(), status.as_mut_ptr()) == 0
-            && status.assume_init_ref().st_mode & libc::S_IFMT != libc::S_IFREG
-    }
+    system::file_type(path).is_some_and(|kind| kind != libc::S_IFREG)
 }
 
 fn write_to(path: &CStr, flags: c_int) -> Result<(), c_int> {
-    let flags = flags | libc::O_WRONLY | libc::O_CLOEXEC;
-    // SAFETY: the path is a C string, and the mode an integer.
-    let file = check(unsafe { libc::open(path.as_ptr(), flags, 0o666) })?;
+    let file = system::open(path, flags | libc::O_WRONLY | libc::O_NOCTTY)?;
+    if flags & libc::O_NONBLOCK != 0 {
+        system::let_wait(file);
+    }
     let written = dump::write(file);
-    // SAFETY: this function has opened the file.
-    unsafe { libc::close(file) };
+    system::close(file);
     written
-}
-
-/// Returns the result of a system call, or the number of its error.
-fn check(result: c_int) -> Result<c_int, c_int> {
-    // SAFETY: the address is that of this thread's `errno`.
-    if result < 0 { Err(unsafe { *libc::__errno_location() }) } else { Ok(result) }
 }
 
 /// Returns the path with a dot and the process, if there is one, and an ending.

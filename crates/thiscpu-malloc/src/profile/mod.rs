@@ -14,8 +14,8 @@
 //! - `dump` writes the profile, with `build_id`s, and `file` into a file. `peak` knows when
 //!   most was live.
 //!
-//! Nothing in this module waits for a lock or calls a function that the program could replace. So a
-//! profile can be written in a signal handler, also one that interrupts the sampling of a block.
+//! Writing a profile takes no lock that another call waits for. So a signal handler may write one,
+//! even while it interrupts a sample.
 
 mod blocks;
 mod build_id;
@@ -26,10 +26,13 @@ mod memory;
 mod peak;
 mod records;
 mod stacks;
+mod system;
 mod weight;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _};
+
+use thiscpu::__internal::save_errno;
 
 use crate::fast_path::{PROFILED, has_flag, set_profiled};
 
@@ -78,6 +81,7 @@ pub fn is_on() -> bool {
 ///
 /// Those of writing to `to`.
 pub fn write(to: impl AsFd) -> io::Result<()> {
+    let _errno = save_errno();
     dump::write(to.as_fd().as_raw_fd()).map_err(io::Error::from_raw_os_error)
 }
 
