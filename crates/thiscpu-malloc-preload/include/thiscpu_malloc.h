@@ -1,5 +1,5 @@
 /*
- * thiscpu_malloc: what libthiscpu_malloc.so has beside the malloc family.
+ * thiscpu_malloc: the functions of libthiscpu_malloc.so beyond the malloc family.
  *
  * A program that is linked with the library, or started by `thiscpu run`, may call these functions.
  * A program that may run without the library finds them by dlsym(RTLD_DEFAULT, ...).

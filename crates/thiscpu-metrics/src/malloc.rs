@@ -1,4 +1,4 @@
-//! The series of `thiscpu-malloc`: what the allocator of this process has, read at each scrape.
+//! Series of `thiscpu-malloc`: statistics of the allocator of this process, read at each scrape.
 
 use thiscpu_malloc::export::{ClassTotals, Totals};
 

@@ -46,7 +46,7 @@ struct Arguments {
     #[arg(long, value_enum, default_value_t = Space::Live)]
     space: Space,
 
-    /// Take blocks as live that were so at the end, or at the peak (a profile for pprof has both)
+    /// Count blocks that were live at the end, or at the peak (a profile for pprof has both)
     #[arg(long, value_enum, default_value_t = Moment::Exit)]
     at: Moment,
 }

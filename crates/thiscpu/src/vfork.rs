@@ -7,9 +7,9 @@ use crate::sys::rseq::vfork;
 /// Prepares the calling thread for a child on its memory, of `vfork` or `clone(CLONE_VM)`.
 ///
 /// Such a child runs on the memory of its parent's thread, thread-local memory included, and the
-/// thread sleeps until the child executes another program or exits. The kernel does not know the
-/// child as the thread that it seems to be. Until the scope is dropped, this thread and its
-/// children find no lane, and every call uses the shared lane.
+/// thread sleeps until the child executes another program or exits. To the kernel the
+/// child is another thread, without an rseq registration. Until the scope is dropped, this thread
+/// and its children find no lane, and every call uses the shared lane.
 ///
 /// Make the scope before the call, and drop it in the parent only: the child ends by `exec` or
 /// `_exit`, or [forgets](core::mem::forget) it. A child that makes children of its own holds a

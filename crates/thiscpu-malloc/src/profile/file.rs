@@ -28,7 +28,8 @@ static LOCK: Lock = Lock::new();
 ///
 /// # Errors
 ///
-/// The number of the error that kept the file from being written. It is as it was then.
+/// The number of the error that kept the file from being written. An existing
+/// regular file is then unchanged; a device or pipe may have part of the text.
 pub fn write_file(path: &CStr, owner: libc::pid_t) -> Result<bool, c_int> {
     let _errno = save_errno();
     let Some(_guard) = LOCK.try_lock() else { return Ok(false) };

@@ -1,7 +1,7 @@
 //! Forms of values: a word, or a placeholder that stands for many.
 //!
-//! The placeholders are `FILE`, a path, which may follow other letters; `BYTES`, a number of bytes;
-//! and `PID`, the ID of a process, or 0.
+//! The placeholders are `FILE`, a path, perhaps after a fixed prefix such as `json:`; `BYTES`, a
+//! number of bytes; and `PID`, the ID of a process, or 0.
 
 use core::str;
 

@@ -1,4 +1,4 @@
-//! How much memory the heap takes: address space, pages, and what went back to the system.
+//! Memory use of the heap: address space, pages, and bytes returned to the system.
 
 use super::layout::layout;
 use super::purge::PURGED_BYTES;

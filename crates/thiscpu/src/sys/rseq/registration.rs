@@ -158,8 +158,8 @@ fn register_this_thread() -> Result<(), i32> {
 
 /// Finds out whether the kernel registers areas, on behalf of a child of `vfork`.
 ///
-/// The area is that of the parent's thread, so the child must not stay registered. The kernel
-/// leaves `cpu_id` as -1, which it was: this copy has not registered the parent's thread.
+/// The area is that of the parent's thread, so the child must not stay registered. Unregistering
+/// sets `cpu_id` to -1. It was -1 before, because this copy has not registered that thread.
 fn register_for_a_moment() -> Result<(), i32> {
     match state().load(Relaxed) {
         FRESH => call(own_offset(), ORIGINAL_LEN, 0)

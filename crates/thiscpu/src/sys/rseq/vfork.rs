@@ -84,7 +84,8 @@ extern "C" fn join_alone(member: &'static Member) -> &'static Shared {
 
 /// Prepares the calling thread for a child on its memory; returns what [`leave`] restores.
 ///
-/// Async-signal-safe. A signal handler that interrupts this finds the thread in lanes, or out.
+/// Async-signal-safe. A signal handler that interrupts this function finds the thread with its lane
+/// or without one, never in between.
 pub(crate) fn enter() -> u32 {
     // An object that may be unmapped has no lanes, and cannot join the list.
     let shared = vfork_word::joined().or_else(|| keep_mapped::init().then(join));

@@ -40,7 +40,7 @@ pub(super) const CHILD: u32 = i32::MAX as u32;
 
 /// A vfork word, and the copies of this library that share it.
 ///
-/// The names of the functions by which copies join have the number of this layout.
+/// The names of the exported join functions end with the version of this layout.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Shared {
