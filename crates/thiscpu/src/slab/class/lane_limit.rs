@@ -58,13 +58,13 @@ impl Group {
         if reserved.bytes() <= limit {
             return;
         }
-        let first = reserved.hand() % count;
+        let first = reserved.cursor() % count;
         for number in (first..first + count).map(|number| number % count).filter(|&n| n != own) {
             if !class(number).evict(lane, true) {
                 return;
             }
             if reserved.bytes() <= limit {
-                return reserved.set_hand(number);
+                return reserved.set_cursor(number);
             }
         }
         class(own).evict(lane, false);

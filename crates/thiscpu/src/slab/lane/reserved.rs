@@ -7,12 +7,12 @@
 
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Sizes of large objects are multiples of this, so the bits below it are free for the hand.
+/// Sizes of large objects are multiples of this, so lower bits are free for the cursor.
 const UNIT: usize = 2048;
 
-/// Bytes of large objects, and a hand: the number of a class.
+/// Bytes of large objects, and a cursor: the number of a class.
 ///
-/// The hand says where the search for a sheaf to take out of the lane goes on.
+/// The cursor says where the search for a sheaf to take out of the lane goes on.
 #[repr(transparent)]
 pub(in crate::slab) struct Reserved(AtomicUsize);
 
@@ -34,14 +34,14 @@ impl Reserved {
         }
     }
 
-    pub(in crate::slab) fn hand(&self) -> usize {
+    pub(in crate::slab) fn cursor(&self) -> usize {
         self.0.load(Relaxed) % UNIT
     }
 
-    /// Moves the hand, unless the word changes meanwhile.
-    pub(in crate::slab) fn set_hand(&self, hand: usize) {
-        debug_assert!(hand < UNIT);
+    /// Moves the cursor, unless the word changes meanwhile.
+    pub(in crate::slab) fn set_cursor(&self, cursor: usize) {
+        debug_assert!(cursor < UNIT);
         let word = self.0.load(Relaxed);
-        let _ = self.0.compare_exchange(word, word - word % UNIT + hand, Relaxed, Relaxed);
+        let _ = self.0.compare_exchange(word, word - word % UNIT + cursor, Relaxed, Relaxed);
     }
 }
