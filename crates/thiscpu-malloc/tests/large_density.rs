@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use thiscpu_malloc::{allocate, free, resize, set};
+use thiscpu_test_support::is_quick;
 use thiscpu_test_support::memory::{Mapping, mappings, reports_flags};
 
 const MIB: usize = 1 << 20;
@@ -49,6 +50,9 @@ fn dense_blocks_are_advised_and_sparse_ones_are_not() {
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let has_huge_pages = std::fs::exists("/sys/kernel/mm/transparent_hugepage").expect("/sys");
     let first = allocate(MIB).unwrap();
+    if is_quick() {
+        return;
+    }
     if !has_huge_pages || page != 4096 || !reports_flags() {
         return eprintln!("skipped: there are no huge pages of 2 MiB, or none are reported");
     }

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 
 use thiscpu_malloc::export::thiscpu::{Tier, tier};
 use thiscpu_malloc::{allocate, free};
-use thiscpu_test_support::{child, seccomp};
+use thiscpu_test_support::{child, is_quick, seccomp};
 
 const MIB: usize = 1 << 20;
 /// The memory that a limit leaves.
@@ -68,6 +68,9 @@ fn can_map(bytes: usize) -> bool {
 
 #[test]
 fn freed_memory_can_be_had_again_under_a_limit() {
+    if is_quick() {
+        return;
+    }
     for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
         for (first, second) in [(100, 65_536), (65_536, 100), (3_000, MIB), (20 * MIB, 5_000)] {
             child::assert_holds(|| {

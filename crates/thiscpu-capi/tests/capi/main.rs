@@ -211,6 +211,9 @@ fn examples_in_documents_run() {
 /// Checks the library in the program or beside it, alone and with another copy in malloc.
 #[test]
 fn children_of_vfork_use_the_library() {
+    if is_quick() {
+        return;
+    }
     let preloaded = preloaded_malloc().to_str().expect("a UTF-8 path");
     for compiler in compilers(["gcc", "clang"]) {
         for &(linked, level) in variants(&[(Linked::Static, "-O2"), (Linked::Shared, "-O0")]) {

@@ -2,12 +2,15 @@
 
 use std::fs;
 
-use thiscpu_test_support::text;
+use thiscpu_test_support::{is_quick, text};
 
 use crate::fixture::{assert_refused, compile_by, directory, exclusive, run, write};
 
 #[test]
 fn run_refuses_programs_with_sanitizers() {
+    if is_quick() {
+        return;
+    }
     let _exclusive = exclusive();
     let place = directory("sanitizers");
     let source = place.join("program.c");

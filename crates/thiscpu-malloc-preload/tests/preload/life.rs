@@ -1,5 +1,7 @@
 //! Every stage of a process: before and after `main`, in forks, and while objects are loaded.
 
+use thiscpu_test_support::is_quick;
+
 use crate::fixture::{compile, is_done, passes, run, text};
 
 /// The output of the program, one line per stage.
@@ -52,6 +54,9 @@ fn processes_start_while_threads_allocate() {
 /// Checks programs that keep variables on the stack, and in registers.
 #[test]
 fn children_of_vfork_allocate() {
+    if is_quick() {
+        return;
+    }
     for level in ["-O0", "-O2"] {
         is_done("vforks.c", &[level]);
     }

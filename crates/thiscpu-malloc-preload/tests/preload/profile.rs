@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
+use thiscpu_test_support::is_quick;
+
 use crate::fixture::{compile, run, text};
 
 /// Returns an empty directory of a test.
@@ -79,6 +81,9 @@ fn profile_is_written_on_signals() {
 
 #[test]
 fn profile_is_written_at_peaks() {
+    if is_quick() {
+        return;
+    }
     let Some(program) = compile("profile.c", &[]) else { return };
     let directory = directory("peak");
     let file = directory.join("heap");
@@ -157,6 +162,9 @@ fn code_of(whole: &str, file: &str) -> Vec<std::ops::Range<usize>> {
 /// They have the same address, one after the other, and frames of different sizes.
 #[test]
 fn unloaded_plugins_do_not_spoil_stacks() {
+    if is_quick() {
+        return;
+    }
     let Some(program) = compile("profile.c", &[]) else { return };
     let shared = ["-shared", "-fPIC", "-fno-stack-protector"];
     let plugins = ["profile_plugin.c", "profile_plugin_again.c"].map(|it| compile(it, &shared));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use thiscpu_test_support::has;
+use thiscpu_test_support::{has, is_quick};
 
 use crate::fixture::{compile, passes, run, text};
 
@@ -44,6 +44,9 @@ print(sum(total for _, _, total in sizes) == rest, system > 4000000)
 
 #[test]
 fn malloc_info_writes_valid_xml() {
+    if is_quick() {
+        return;
+    }
     let Some(program) = compile("stats.c", &[]) else { return };
     if !has("python3", "python3") {
         return;
