@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo run --release -p thiscpu-examples --example axum_server -- 127.0.0.1:3000
 //! curl http://127.0.0.1:3000/            # works while at most 64 MiB of bodies are in memory
-//! curl http://127.0.0.1:3000/metrics     # exact counts, in Prometheus's text format
+//! curl http://127.0.0.1:3000/metrics     # exact counts, in a format of Prometheus
 //! ```
 
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use axum::{
     body::Bytes,
     extract::State,
     http::{HeaderMap, StatusCode, header},
+    response::IntoResponse,
     routing::{get, post},
 };
 use metrics::{counter, gauge};
 use thiscpu::Budget;
-use thiscpu_metrics::Registry;
+use thiscpu_metrics::{Format, Registry};
 
 /// Bytes of request bodies that may be in memory at once.
 static BODY_BYTES: Budget = Budget::new(64 << 20);
@@ -51,9 +52,11 @@ async fn upload(headers: HeaderMap, body: axum::body::Body) -> Result<String, St
     Ok(format!("{} bytes\n", bytes.len()))
 }
 
-async fn scrape(State(registry): State<Arc<Registry>>) -> String {
+async fn scrape(State(registry): State<Arc<Registry>>, headers: HeaderMap) -> impl IntoResponse {
     gauge!("body_bytes").set(BODY_BYTES.acquired() as f64);
-    registry.render()
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let format = Format::negotiate(accept.unwrap_or_default());
+    ([(header::CONTENT_TYPE, format.content_type())], registry.render_as(format))
 }
 
 #[tokio::main]

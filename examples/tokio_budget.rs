@@ -21,7 +21,7 @@ static PEAK: AtomicU64 = AtomicU64::new(0);
 async fn work(task: u64) -> u64 {
     let bytes = 64 * 1024 * (task % 4 + 1);
     // Tasks wait first come, first served. A task that is dropped here leaves the queue.
-    let lease = MEMORY.acquire_async(bytes).await;
+    let lease = MEMORY.acquire_async(bytes).await.expect("the budget is never closed");
     // Relaxed: statistics, read after the tasks have ended.
     PEAK.fetch_max(HELD.fetch_add(bytes, Relaxed) + bytes, Relaxed);
     let buffer = vec![1_u8; bytes as usize];

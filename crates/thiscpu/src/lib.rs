@@ -56,7 +56,13 @@
 //!
 //! A signal handler may call [`Counter::add`], `inc`, `dec`, `read` and `bounds`, every operation
 //! of the `PerCpu*` types, and [`Budget::release`] if no task waits for units. Everything else may
-//! take a lock.
+//! take a lock. In a release build, each of these calls uses at most 2 KiB of stack, and any other
+//! call at most 16 KiB, besides an array that it returns by value.
+//!
+//! # Cancellation
+//!
+//! No call is a cancellation point (`pthread_cancel`), except one that panics. Asynchronous
+//! cancellation is not safe in any call.
 
 // In a document, links lead to files of the repository. The definitions here come first, so its
 // links lead to this crate's documentation.
@@ -101,6 +107,9 @@ pub mod design {
     /// [`for_each`]: crate::Ledger::for_each
     #[doc = include_str!("../docs/design/ledger.md")]
     pub mod ledger {}
+    /// The memory order of calls, and why it holds.
+    #[doc = include_str!("../docs/design/ordering.md")]
+    pub mod ordering {}
     /// How per-CPU memory works.
     #[doc = include_str!("../docs/design/percpu.md")]
     pub mod percpu {}
@@ -144,8 +153,12 @@ mod tier;
 #[cfg(not(thiscpu_model))]
 mod vfork;
 
-pub use budget::{Acquire, Budget, Exhausted, Lease, Reserve};
-pub use counter::{Bounds, Comparison, Counter, Counters, Summable, sum_all};
+pub use budget::{
+    Acquire, AcquireError, AcquireOwned, Budget, Lease, OwnedLease, Reserve, TryAcquireError,
+};
+pub use counter::{
+    Bounds, Comparison, Counter, Counters, InFlight, OwnedInFlight, Summable, sum_all,
+};
 pub use error::Error;
 pub use ledger::{Account, AccountId, Ledger};
 pub use percpu::{Link, PairWord, PerCpu, PerCpuInt, PerCpuPair, PerCpuStack, PerCpuWord};
@@ -153,9 +166,9 @@ pub use slab::{
     Cache, CacheBox, CacheInUse, CacheStats, Constructed, ConstructedCache, Prefilled, RawCache,
     RawPrefilled,
 };
+pub use sys::cpu_set::CpuSet;
 pub use sys::rseq::Registrar;
 pub use sys::startup::tier;
-pub use sys::topology::CpuSet;
 pub use system_info::{SystemInfo, system_info};
 pub use tier::Tier;
 #[cfg(not(thiscpu_model))]

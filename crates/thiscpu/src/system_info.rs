@@ -2,9 +2,10 @@
 
 use crate::error::Error;
 use crate::lanes::{region, table};
+use crate::sys::cpu_set::CpuSet;
 use crate::sys::rseq::Registrar;
 use crate::sys::startup;
-use crate::sys::topology::{self, CpuSet};
+use crate::sys::topology;
 use crate::tier::Tier;
 
 /// What this process runs on, and why; returned by [`system_info`].

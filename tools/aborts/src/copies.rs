@@ -7,12 +7,13 @@ use thiscpu_test_support::sections::Image;
 
 use crate::point::{self, Point};
 
-const DIRECT: [&str; 5] = [
+const DIRECT: [&str; 6] = [
     "pop_object_direct",
     "push_object_direct",
     "pop_object_malloc",
     "pop_object_malloc_asm",
     "push_object_malloc",
+    "push_object_malloc_asm",
 ];
 
 /// One copy of a section.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use thiscpu::__internal::capi::{self, AccountSlot, InlineAbi};
 use thiscpu::__internal::word::{AnyWord, handle_of, of_handle};
-use thiscpu::{Account, Budget, Counter, Exhausted, PerCpu, PerCpuInt, RawCache};
+use thiscpu::{Account, Budget, Counter, PerCpu, PerCpuInt, RawCache, TryAcquireError};
 
 static IN_C: AtomicBool = AtomicBool::new(false);
 
@@ -53,7 +53,7 @@ fn handle<T>(of: &T) -> *const c_void {
 
 thread_local! {
     /// The answer of the function, if the inlined call has called it.
-    static ANSWER: Cell<Option<Result<(), Exhausted>>> = const { Cell::new(None) };
+    static ANSWER: Cell<Option<Result<(), TryAcquireError>>> = const { Cell::new(None) };
 }
 
 pub(crate) fn count(counter: &Counter, n: i64) {
@@ -61,7 +61,7 @@ pub(crate) fn count(counter: &Counter, n: i64) {
     unsafe { inlined_counter_add(handle(counter), n) }
 }
 
-pub(crate) fn acquire(budget: &Budget, n: u64) -> Result<(), Exhausted> {
+pub(crate) fn acquire(budget: &Budget, n: u64) -> Result<(), TryAcquireError> {
     ANSWER.set(None);
     // SAFETY: a budget is its own handle, and it lives during the call.
     unsafe { inlined_budget_try_acquire(handle(budget), n) };

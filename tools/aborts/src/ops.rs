@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64;
 use crate::inlined;
 use thiscpu::__internal::{Access, Handle};
 use thiscpu::{
-    __test_support, Account, Budget, Counter, Counters, Exhausted, Link, PairWord, PerCpu,
-    PerCpuInt, PerCpuPair, PerCpuStack, PerCpuWord, RawCache,
+    __test_support, Account, Budget, Counter, Counters, Link, PairWord, PerCpu, PerCpuInt,
+    PerCpuPair, PerCpuStack, PerCpuWord, RawCache, TryAcquireError,
 };
 
 /// Runs an operation of C, if C is driven, or of Rust.
@@ -81,7 +81,7 @@ pub(crate) fn count_one_of<const N: usize>(counters: &Counters<N>, i: usize, n: 
 }
 
 #[inline(never)]
-pub(crate) fn acquire(budget: &Budget, n: u64) -> Result<(), Exhausted> {
+pub(crate) fn acquire(budget: &Budget, n: u64) -> Result<(), TryAcquireError> {
     or_in_c!(inlined::acquire(budget, n), budget.try_acquire(n))
 }
 

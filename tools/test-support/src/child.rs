@@ -83,6 +83,52 @@ pub fn status_of(body: impl FnOnce() -> i32) -> i32 {
     }
 }
 
+/// Starts a forked child that runs `body`, and returns its id.
+///
+/// It exits with 0, or with 101 if `body` panics.
+///
+/// For cases that are about a whole process, or that wait: all of a test can run at once.
+///
+/// # Panics
+///
+/// If the fork fails.
+pub fn start(body: impl FnOnce()) -> i32 {
+    match fork() {
+        0 => exit_with(|| {
+            body();
+            0
+        }),
+        child => child,
+    }
+}
+
+/// Runs `body` in a child that has this thread's memory, and a stack of its own.
+///
+/// This thread sleeps until the child has ended. Returns the child's wait status; it exits with 101
+/// if `body` panics.
+///
+/// # Errors
+///
+/// If the kernel makes no process.
+pub fn on_this_memory(mut body: impl FnMut()) -> io::Result<i32> {
+    extern "C" fn call(body: *mut libc::c_void) -> i32 {
+        // SAFETY: this is the address of a reference to a closure, which live until this child has
+        // ended.
+        let body = unsafe { &mut *body.cast::<&mut dyn FnMut()>() };
+        catch_unwind(AssertUnwindSafe(body)).map_or(101, |()| 0)
+    }
+    let mut stack = vec![0_u128; 32 << 10];
+    let mut body: &mut dyn FnMut() = &mut body;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the child gets the end of a stack that it alone uses and that outlives it. It calls
+    // only code that runs while this thread sleeps.
+    let child = unsafe {
+        let top = stack.as_mut_ptr_range().end.cast();
+        libc::clone(call, top, flags, (&raw mut body).cast())
+    };
+    if child < 0 { Err(io::Error::last_os_error()) } else { Ok(wait(child)) }
+}
+
 /// Asserts that `body` returns true in a forked child.
 #[track_caller]
 pub fn assert_holds(body: impl FnOnce() -> bool) {

@@ -1,10 +1,12 @@
 //! Helpers for the tests and tools of this workspace.
 
 pub mod bits;
+pub mod cancellation;
 pub mod child;
 pub mod cpus;
 pub mod errno;
 pub mod memory;
+pub mod painted_stack;
 pub mod random;
 pub mod seccomp;
 #[cfg(feature = "sections")]
@@ -102,7 +104,24 @@ pub fn has(tool: &str, package: &str) -> bool {
     }
     let mut version = Command::new(tool);
     version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    let is_here = version.status().is_ok_and(|status| status.success());
+    is_in_place(version.status().is_ok_and(|status| status.success()), tool, package)
+}
+
+/// The interpreter for which the system's packages install modules.
+pub const PYTHON: &str = "/usr/bin/python3";
+
+/// Returns whether [`PYTHON`] has a module; if not, prints the package to install.
+///
+/// # Panics
+///
+/// If the module is missing in CI, where no test may be skipped unnoticed.
+pub fn has_python_module(module: &str, package: &str) -> bool {
+    let mut import = Command::new(PYTHON);
+    import.args(["-c", &format!("import {module}")]).stdout(Stdio::null()).stderr(Stdio::null());
+    is_in_place(import.status().is_ok_and(|status| status.success()), module, package)
+}
+
+fn is_in_place(is_here: bool, tool: &str, package: &str) -> bool {
     if !is_here {
         assert!(!in_ci(), "{tool} is missing; run `apt-get install {package}`");
         eprintln!("skipped: {tool} is missing; run `apt-get install {package}`");

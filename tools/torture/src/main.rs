@@ -57,8 +57,9 @@ Exit status: 0 every unit is accounted for, 1 a check failed or the report could
 /// The text below the options in `server --help`.
 const SERVER_DETAILS: &str = "\
 Two acts at a time, in a random order: connections whose threads come, hand blocks over and end;
-peaks; survivors that keep slabs in use; large blocks that are resized; tables of values; forks;
-signals; limits of the address space and of data that are reached and left.
+peaks; survivors that keep slabs in use; idle times; large blocks that are resized; tables of
+values; forks and vforks; heap profiles; signals; limits of the address space and of data, which are
+reached and left.
 
 Each block in use is recorded outside of the allocator. A new block must not overlap any of them,
 each must keep its content, and in the end no memory may be in use.

@@ -17,7 +17,7 @@
 //! function takes the place of this one if it leaves by a jump.
 
 pub use crate::lanes::direct::{KEY_TO_ITEMS, MALLOC_ITEMS_OFFSET, MALLOC_TABLE, ORIGIN_TO_ITEMS};
-pub use crate::slab::arena::for_assembly::{CHUNK_SHIFT, CHUNKS_FROM_ORIGIN};
+pub use crate::slab::arena::for_assembly::{CHUNK_SHIFT, CHUNKS_FROM_ORIGIN, TAG_BITS_OFFSET};
 pub use crate::slab::arena::heap_error::{double_free, write_after_free};
 pub use crate::sys::rseq::RSEQ_CS;
 pub use crate::sys::rseq::index_ptr::AREA_MASK;
@@ -61,15 +61,24 @@ macro_rules! define_section_fn {
 ///
 /// `cells` has the cell of each size up to `largest`, in the item of the group with malloc's direct
 /// table. `limit` is a word: sizes from it on are not looked up. It never exceeds `largest` by more
-/// than 1, and is 0 to make all calls miss. If the section does not commit, the function becomes a
-/// jump to `gated`, which has its type.
+/// than 1, and is 0 to count all calls.
+///
+/// While it is 0, a call for a size up to `largest` subtracts the size and 1 from the thread's
+/// [`sample_left`]. It goes on if the result is above 0, and if the word behind it equals
+/// `interval`.
+///
+/// In all other cases, and if the section does not commit, the function becomes a jump to
+/// `gated(size, is_counted)`. `is_counted` is false if `gated` still has to count the call.
+///
+/// [`sample_left`]: crate::__internal::sample_left
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 #[macro_export]
 macro_rules! define_malloc_fn {
     (
         $(#[$attribute:meta])* $visibility:vis fn $name:ident() -> $object:ty, in $section:literal,
-        cells: $cells:path, largest: $largest:expr, limit: $limit:path, gated: $gated:path
+        cells: $cells:path, largest: $largest:expr, limit: $limit:path, interval: $interval:path,
+        gated: $gated:path
     ) => {
         const _: () = {
             let cells: &[u16] = &$cells;
@@ -83,7 +92,8 @@ macro_rules! define_malloc_fn {
             in $section,
             code: [
                 "cmp rdi, qword ptr [rip + {limit}]",
-                "jae 37f",
+                "jae 40f",
+                "41:",
                 "lea rax, [rip + {cells}]",
                 "movzx r10d, word ptr [rax + rdi*2]",
                 "lea rsi, [rip + {direct} + {ITEMS_OFFSET}]",
@@ -93,6 +103,9 @@ macro_rules! define_malloc_fn {
                     range: [
                         "movzx ecx, word ptr [rdx + 4]",
                         $crate::malloc_table_text!(a: "rcx", direct: "rsi", closed: "je 37f"),
+                        $crate::countdown_text!(
+                            a: "rcx", at: " - 16", word: "eax", over: "js 37f"
+                        ),
                         $crate::pop_object_text!(
                             a: "rcx", at: "", cell: "r10", word: "rax", top: "r9", encoded: "r11",
                             empty: "je 37f"
@@ -109,13 +122,35 @@ macro_rules! define_malloc_fn {
                 "ret",
                 ".org 36b + 128",
                 "37:",
+                // 3 bytes, so that a short jump leads to the next label.
+                "push 1",
+                "pop rsi",
+                "jmp {gated}",
+                "40:",
+                "cmp rdi, {largest}",
+                "ja 42f",
+                // As `count` of heap profiles does it. 0 means that no distance was drawn yet.
+                "mov rax, qword ptr [rip + __thiscpu_0_1_sample_left@gottpoff]",
+                "mov rcx, rdi",
+                "not rcx",
+                "add rcx, qword ptr fs:[rax]",
+                "jle 42f",
+                "mov rdx, qword ptr fs:[rax + 8]",
+                "cmp rdx, qword ptr [rip + {interval}]",
+                "jne 42f",
+                "mov qword ptr fs:[rax], rcx",
+                "jmp 41b",
+                "42:",
+                "xor esi, esi",
                 "jmp {gated}",
                 "38:",
                 "mov rdi, rax",
                 "jmp {write_after_free}",
             ]
             cells = sym $cells,
+            largest = const $largest,
             limit = sym $limit,
+            interval = sym $interval,
             gated = sym $gated,
             write_after_free = sym $crate::__internal::malloc::write_after_free,
         );
@@ -124,9 +159,9 @@ macro_rules! define_malloc_fn {
 
 /// Defines a function that frees: an `unsafe fn` of a pointer.
 ///
-/// A pointer that is null, not aligned to 16 bytes, or in no slab of malloc's group goes to
-/// `general`, which has the function's type. If the section does not commit, the object goes to
-/// `gated`, which finds it marked as free.
+/// A pointer that is null, not aligned like its slab's objects, or in no slab of malloc's group
+/// goes to `general`, which has the function's type. If the section does not commit, the object
+/// goes to `gated`, which finds it marked as free.
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 #[macro_export]
@@ -140,9 +175,6 @@ macro_rules! define_free_fn {
             $(#[$attribute])* [$visibility unsafe extern "C-unwind" fn $name(object: $object)]
             in $section,
             code: [
-                // Half of the smallest blocks, and errors.
-                "test dil, 15",
-                "jnz 37f",
                 "lea rsi, [rip + {direct} + {ITEMS_OFFSET}]",
                 "mov rcx, qword ptr [rsi - {ORIGIN_TO_ITEMS}]",
                 "mov rax, rdi",
@@ -150,20 +182,25 @@ macro_rules! define_free_fn {
                 "shr rax, {CHUNK_SHIFT}",
                 "cmp rax, {CHUNKS_FROM_ORIGIN}",
                 "jae 37f",
-                "mov eax, dword ptr [rcx + rax*4]",
+                // The address is not aligned like the chunk's blocks, or there are none.
+                "test byte ptr [rcx + rax*4 + {TAG_BITS_OFFSET}], dil",
+                "jnz 37f",
+                "movzx eax, word ptr [rcx + rax*4]",
                 "test eax, eax",
-                "jle 37f",
+                "jz 37f",
                 "mov r11, qword ptr [rsi - {KEY_TO_ITEMS}]",
                 "sub r11, rdi",
                 "cmp qword ptr [rdi], r11",
                 "je 38f",
                 "mov qword ptr [rdi], r11",
                 $crate::section_text!(
-                    "push_object_malloc",
+                    "push_object_malloc_asm",
                     enter: [$crate::direct_text!(ptr: "rdx", area: "r8", a: "rcx", out: "je 39f")]
                     range: [
                         "movzx ecx, word ptr [rdx + 4]",
-                        $crate::malloc_table_text!(a: "rcx", direct: "rsi", closed: "je 39f"),
+                        // As `malloc_table_text`, in three bytes less.
+                        "mov rcx, qword ptr [rsi + rcx*8]",
+                        "jrcxz 39f",
                         $crate::push_object_text!(
                             a: "rcx", at: "", cell: "rax", word: "r10", top: "r9", encoded: "r11",
                             full: "je 39f"
@@ -183,6 +220,7 @@ macro_rules! define_free_fn {
             ORIGIN_TO_ITEMS = const $crate::__internal::malloc::ORIGIN_TO_ITEMS,
             CHUNKS_FROM_ORIGIN = const $crate::__internal::malloc::CHUNKS_FROM_ORIGIN,
             CHUNK_SHIFT = const $crate::__internal::malloc::CHUNK_SHIFT,
+            TAG_BITS_OFFSET = const $crate::__internal::malloc::TAG_BITS_OFFSET,
             general = sym $general,
             double_free = sym $crate::__internal::malloc::double_free,
             gated = sym $gated,

@@ -16,24 +16,33 @@ pub mod vfork;
 pub mod word;
 
 use core::ffi::CStr;
+use core::time::Duration;
 
 use crate::sys::Host;
+use crate::sys::atomic::AtomicU32;
 use crate::sys::machine::Machine as _;
 use crate::sys::{env, fence, startup};
 use crate::tier::Tier;
 
 pub use crate::section::{Access, DirectMalloc, Ready};
+pub use crate::slab::arena::free_pages::{
+    error_in_slab, forget_slab_changes, have_slabs_changed, is_outside_slab,
+};
 pub use crate::slab::arena::heap_error::{HeapError, note_other_namespace};
 pub use crate::slab::arena::large;
-pub use crate::slab::arena::purge::{purge, purge_some_if_due};
+pub use crate::slab::arena::purge::{has_free_pages, purge, purge_some, purge_some_if_due};
 pub use crate::slab::arena::usage::{Usage, usage};
 pub use crate::slab::arena::{
     LANELESS, NO_TAG, Tag, disable_fast_free, fast_tag_of, memory, tag_of,
 };
+pub use crate::slab::backend::barn::Window;
+pub use crate::slab::backend::free_pages::SlabPages;
 pub use crate::slab::backend::node_slabs::objects_by_tag;
 pub use crate::slab::class::Lifecycle;
+pub use crate::slab::class::free_pages::{Dropped, drop_free_pages};
 pub use crate::slab::class::shrink::Fence;
 pub use crate::slab::class::{CELL_BYTES, Class, Group, Handle};
+pub use crate::slab::lane::countdown::Countdown;
 pub use crate::sys::errno::{Saved, save as save_errno};
 pub use crate::sys::lock::{Guard, Lock};
 #[cfg(not(thiscpu_model))]
@@ -78,6 +87,16 @@ pub fn sections_are_ready() -> bool {
 /// Returns a number that differs between a process and its forked children.
 pub fn generation() -> u32 {
     Host::generation()
+}
+
+/// Sleeps while a word holds `expected`, for at most `timeout`. May return spuriously.
+pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+    Host::wait(word, expected, timeout);
+}
+
+/// Wakes all threads that sleep on a word.
+pub fn wake(word: &AtomicU32) {
+    Host::wake(word, i32::MAX);
 }
 
 /// Returns nanoseconds by the coarse clock, which lags by a few milliseconds.

@@ -10,7 +10,7 @@
 //!
 //! Where `vfork` is `fork` (emulators), the child goes on without lanes, which is slow and correct.
 
-pub use crate::sys::rseq::vfork_word::{Member, Shared, join_own as join};
+pub use crate::sys::rseq::vfork_word::{Member, Shared, is_child, join_own as join};
 
 use crate::sys::{errno, rseq::vfork};
 

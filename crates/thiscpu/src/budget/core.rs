@@ -15,15 +15,32 @@ use crate::sys::lock::Lock;
 /// acquire makes the units held exceed the limit; only [`set_limit`] may put the limit below them.
 ///
 /// A call is refused only if at one instant of the call fewer units were available than it
-/// requested; the error says how many were. Units promised to a waiting caller are not available.
+/// requested; the error says how many were. Units promised to a waiting caller are not available. A
+/// budget that was [closed](Budget::close) refuses every acquire.
+///
+/// | released | never waits | blocks the thread | waits in a task |
+/// |---|---|---|---|
+/// | by hand | [`try_acquire`] | [`acquire`], [`acquire_deadline`] | |
+/// | by a [`Lease`], which borrows | [`lease`] | [`Acquire::wait`] | [`acquire_async`] |
+/// | by an [`OwnedLease`] | [`try_acquire_owned`] | [`AcquireOwned::wait`] | [`acquire_owned`] |
+///
+/// [`acquire_deadline`]: Budget::acquire_deadline
+/// [`Lease`]: super::Lease
+/// [`lease`]: Budget::lease
+/// [`Acquire::wait`]: super::Acquire::wait
+/// [`acquire_async`]: Budget::acquire_async
+/// [`OwnedLease`]: super::OwnedLease
+/// [`try_acquire_owned`]: Budget::try_acquire_owned
+/// [`AcquireOwned::wait`]: super::AcquireOwned::wait
+/// [`acquire_owned`]: Budget::acquire_owned
 ///
 /// | | in per-CPU mode | in shared mode | may wait for |
 /// |---|---|---|---|
 /// | [`try_acquire`] | one section, about 1 ns | one exchange | a recall, if about to be refused |
-/// | [`release`] | one section, about 1 ns | one atomic addition | nothing, unless it panics |
+/// | [`release`] | one section, about 1 ns | one atomic addition | nothing |
 /// | [`acquire`] | one section, about 1 ns | sleeps if short | units; first come, first served |
 /// | [`available`], [`acquired`] | a recall | a lock and a load | other holders of the lock |
-/// | [`set_limit`] | a recall | a lock, two exchanges | other holders of the lock |
+/// | [`set_limit`], [`close`] | a recall | a lock, a few exchanges | other holders of the lock |
 ///
 /// A recall costs one fence and a read of each lane in use.
 ///
@@ -33,6 +50,7 @@ use crate::sys::lock::Lock;
 /// [`available`]: Budget::available
 /// [`acquired`]: Budget::acquired
 /// [`set_limit`]: Budget::set_limit
+/// [`close`]: Budget::close
 ///
 /// # How it works
 ///
@@ -51,8 +69,11 @@ use crate::sys::lock::Lock;
 ///
 /// # Memory order
 ///
-/// A budget orders nothing but itself. Unlike with a lock or a semaphore, an acquire need not see
-/// what another thread wrote before it released. Hand data over by other means.
+/// What a thread did before it released units happens before the return of the acquire that gets
+/// these units. That holds for all kinds of acquires, in both modes. An acquire that gets some of
+/// the available units need not see the releases of the others. An acquire of the whole limit sees
+/// what preceded the last release of each unit. A refusal orders nothing. [The design
+/// page](crate::design::ordering) has the argument for each tier.
 ///
 /// # Where it may be used
 ///
@@ -63,13 +84,11 @@ use crate::sys::lock::Lock;
 ///   methods may wait for a lock that the interrupted thread holds.
 /// - In children of `vfork` or `clone(CLONE_VM)` only within a [`vfork_scope`](crate::vfork_scope).
 ///
-/// A budget does not know who holds units: a caller that never releases its units leaks them.
+/// A budget does not know who holds units: a caller that never releases its units leaks them. A
+/// caller that releases more units than it holds harms the limit, but fails no call;
+/// [`over_released`](Budget::over_released) counts such units.
 ///
 /// # Panics
-///
-/// A release of more units than are held is a bug of the caller. The call that discovers it panics
-/// and names the numbers, after it has discarded the excess; the budget stays usable. Every method
-/// except a `try_acquire` or `release` that completes in its section may be that call.
 ///
 /// All methods panic if `THISCPU_TIER` is wrong. Methods that recall also panic if fences have
 /// become impossible; see [`Counter::sum`](crate::Counter::sum).
@@ -77,15 +96,15 @@ use crate::sys::lock::Lock;
 /// # Examples
 ///
 /// ```
-/// use thiscpu::Budget;
+/// use thiscpu::{Budget, TryAcquireError};
 ///
 /// static BLOCKS: Budget = Budget::new(1000);
 ///
 /// BLOCKS.try_acquire(600)?;
 /// let refused = BLOCKS.try_acquire(600).unwrap_err();
-/// assert_eq!(refused.available, 400);
+/// assert_eq!(refused, TryAcquireError::Exhausted { available: 400 });
 /// BLOCKS.release(600);
-/// # Ok::<(), thiscpu::Exhausted>(())
+/// # Ok::<(), thiscpu::TryAcquireError>(())
 /// ```
 #[repr(C)]
 pub struct Budget {
@@ -119,21 +138,6 @@ impl fmt::Debug for Budget {
         f.debug_struct("Budget").field("limit", &self.limit()).finish_non_exhaustive()
     }
 }
-
-/// The error of a refused call: the budget had fewer units than requested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exhausted {
-    /// The number of units that were available, at one instant of the refused call.
-    pub available: u64,
-}
-
-impl fmt::Display for Exhausted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "budget exhausted: only {} units are available", self.available)
-    }
-}
-
-impl std::error::Error for Exhausted {}
 
 /// The largest batch that a lane borrows, besides the units that the call itself takes.
 pub(super) const BATCH_MAX: i64 = 1024;

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::mem;
 
-use super::core::{Budget, Exhausted};
+use super::core::Budget;
+use super::error::TryAcquireError;
 
 /// Units of a budget that are released when this value is dropped.
 ///
-/// A lease never releases more than it holds. Dropping it costs what [`Budget::release`] costs, and
-/// panics under the same conditions.
+/// A lease never releases more than it holds. Dropping it costs what [`Budget::release`] costs.
 ///
 /// ```
 /// use thiscpu::Budget;
@@ -20,7 +20,7 @@ use super::core::{Budget, Exhausted};
 /// all.merge(some);
 /// drop(all);
 /// assert_eq!(memory.available(), 100);
-/// # Ok::<(), thiscpu::Exhausted>(())
+/// # Ok::<(), thiscpu::TryAcquireError>(())
 /// ```
 #[must_use = "the units are released when the lease is dropped"]
 pub struct Lease<'a> {
@@ -54,7 +54,7 @@ impl<'a> Lease<'a> {
     ///
     /// # Panics
     ///
-    /// If `other` is a lease of another budget.
+    /// If `other` is a lease of another budget. Its units are then released.
     pub fn merge(&mut self, other: Lease<'a>) {
         assert!(
             std::ptr::eq(self.budget, other.budget),
@@ -100,7 +100,7 @@ impl fmt::Debug for Lease<'_> {
 /// assert_eq!(emergency.available(), 7);
 /// drop(lease);
 /// assert_eq!(emergency.available(), 10);
-/// # Ok::<(), thiscpu::Exhausted>(())
+/// # Ok::<(), thiscpu::TryAcquireError>(())
 /// ```
 #[must_use = "the units are released when the reserve is dropped"]
 #[derive(Debug)]
@@ -121,8 +121,8 @@ impl<'a> Reserve<'a> {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if fewer than `n` units are left.
-    pub fn lease(&self, n: u64) -> Result<Lease<'_>, Exhausted> {
+    /// [`TryAcquireError`] if fewer than `n` units are left.
+    pub fn lease(&self, n: u64) -> Result<Lease<'_>, TryAcquireError> {
         self.own.lease(n)
     }
 

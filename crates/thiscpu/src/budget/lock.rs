@@ -1,13 +1,17 @@
 //! The budget's lock, and the duties of its holder: to recover after a fork, and to serve waiters.
 //!
-//! A thread that releases to a queued pool serves the queue. If another thread holds the lock, that
-//! one does so after it has unlocked. So a release never waits, and no release is overlooked.
+//! A thread that releases to a queued pool serves the queue, and one that finds units above the
+//! limit discards them. If another thread holds the lock, that one does so after it has unlocked.
+//! So a release never waits, and no release is overlooked.
 
-use std::ptr;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+use std::{mem, ptr};
 
 use super::core::Budget;
 use super::pool::PoolState;
-use super::queue::Grant;
+use super::queue::{State, Wakeup};
 use crate::sys::Host;
 use crate::sys::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -17,6 +21,9 @@ use crate::sys::errno;
 use crate::sys::lock::Guard;
 use crate::sys::machine::Machine as _;
 use crate::sys::startup;
+
+/// The panic of a task's waker.
+pub(super) type WakerPanic = Box<dyn Any + Send>;
 
 impl Budget {
     /// Acquires the right to change the gate, the limit and the queue. Waits for its holder.
@@ -34,15 +41,32 @@ impl Budget {
         Some(guard)
     }
 
-    /// Releases the lock, and serves waiters to which others released units meanwhile.
+    /// Releases the lock, and finishes what others left to its holder.
+    ///
+    /// A waker that panics may be that of any task. So the panic ends here: the caller may own
+    /// units, or a waiter in the queue.
     pub(super) fn unlock(&self, guard: Guard<'_>) {
+        // Forgotten, because a payload may panic when it is dropped.
+        mem::forget(self.unlock_and_serve(guard));
+    }
+
+    /// Does what `unlock` does, and returns the panic of a waker.
+    pub(super) fn unlock_and_serve(&self, guard: Guard<'_>) -> Option<WakerPanic> {
         drop(guard);
-        // SeqCst: pairs with the fences in `serve`. If a releaser found the lock held, this load
-        // sees the units that it added.
+        // SeqCst: pairs with the fences in `serve_queue`. If a releaser found the lock held, this
+        // load sees the units that it added.
         memory_fence(SeqCst);
-        if self.pool.load().is_queued() {
-            self.serve();
+        if self.needs_service(self.pool.load()) {
+            return self.serve();
         }
+        self.report_over_release();
+        None
+    }
+
+    /// Returns whether a pool with the state `now` needs a holder of the lock.
+    pub(super) fn needs_service(&self, now: PoolState) -> bool {
+        let has_closed_waiters = now.is_closed() && self.queue.len() > 0;
+        now.is_queued() || has_closed_waiters || self.may_have_excess(now)
     }
 
     /// Returns whether this process has discarded the waiters of its parent.
@@ -79,60 +103,89 @@ impl Budget {
         self.recovered.store(Host::generation(), Release);
     }
 
-    /// Grants units to waiters in order, until the first needs more than there are. Never waits.
+    /// Discards units above the limit, then ends waits in order.
+    ///
+    /// Waiters get units until the first needs more than there are, or learn that the budget is
+    /// closed. Waits for nothing but standard error, if this thread discards the budget's first
+    /// excess. Returns the first panic of a waker; others are dropped.
     #[cold]
-    pub(super) fn serve(&self) {
+    pub(super) fn serve(&self) -> Option<WakerPanic> {
         let _errno = errno::save();
+        let panic = self.serve_queue();
+        // Last, because standard error may block.
+        self.report_over_release();
+        panic
+    }
+
+    fn serve_queue(&self) -> Option<WakerPanic> {
+        let mut panic = None;
         loop {
-            // SeqCst: pairs with the fence in `unlock`.
+            // SeqCst: pairs with the fence in `unlock_and_serve`.
             memory_fence(SeqCst);
             // The holder of the lock loads the pool after it has unlocked.
-            let Some(guard) = self.try_lock() else { return };
-            let (grant, pool) = self.grant_first(&guard);
+            let Some(guard) = self.try_lock() else { return panic };
+            self.discard_pool_excess(&guard);
+            let (wakeup, pool) = self.end_first_wait(&guard);
             drop(guard);
-            match grant {
-                Some(grant) => {
-                    // A task's waker may panic. Then the drop serves the other waiters.
-                    let rest = ServeOnDrop(self);
-                    grant.wake();
-                    std::mem::forget(rest);
-                }
+            match wakeup.map(wake) {
+                Some(Ok(())) => {}
+                Some(Err(payload)) if panic.is_none() => panic = Some(payload),
+                // Forgotten, because a payload may panic when it is dropped.
+                Some(Err(payload)) => mem::forget(payload),
                 None => {
-                    // SeqCst: pairs with the fence in another `serve` that found the lock held.
+                    // SeqCst: pairs with the fence in another thread's `serve_queue` that found the
+                    // lock held.
                     memory_fence(SeqCst);
-                    if self.pool.load() == pool {
-                        return;
+                    let now = self.pool.load();
+                    if now == pool || !self.needs_service(now) {
+                        return panic;
                     }
                 }
             }
         }
     }
 
-    /// Grants the first waiter its units if the pool has enough.
+    /// Grants the first waiter its units if the pool has enough; if it is closed, ends the wait.
     ///
-    /// Also returns the pool's state, which shows why if nobody was granted.
-    fn grant_first(&self, _guard: &Guard<'_>) -> (Option<Grant>, PoolState) {
+    /// Also returns the pool's state, which shows why if no wait has ended.
+    fn end_first_wait(&self, _guard: &Guard<'_>) -> (Option<Wakeup>, PoolState) {
         loop {
             let now = self.pool.load();
             // SAFETY: the first pointer is null or a queued waiter. Waiters stay in the queue, and
             // where they are, while the lock is held.
             let Some(first) = (unsafe { self.queue.first().as_ref() }) else { return (None, now) };
-            if now.units() < first.units {
-                return (None, now);
-            }
-            if self.pool.exchange(now, now.with_units(-first.units).shared(!first.is_last())) {
-                // SAFETY: `_guard` proves that the lock is held, and `first` was read under it.
-                return (Some(unsafe { self.queue.grant(ptr::from_ref(first)) }), now);
-            }
+            let is_last = first.is_last();
+            let end = match () {
+                () if now.is_closed() => State::Closed,
+                () if now.units() < first.units => return (None, now),
+                () if self.pool.exchange(now, now.with_units(-first.units).shared(!is_last)) => {
+                    State::Granted
+                }
+                () => continue,
+            };
+            // SAFETY: `_guard` proves that the lock is held, and `first` was read under it.
+            return (Some(unsafe { self.queue.end_wait(ptr::from_ref(first), end) }), now);
         }
     }
 }
 
-/// Serves waiters when dropped.
-struct ServeOnDrop<'a>(&'a Budget);
-
-impl Drop for ServeOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.serve();
+/// Drops a waker. That may run a task's own code, so the caller holds no lock.
+///
+/// A panic ends here, because the caller has a waiter in the queue.
+pub(super) fn drop_waker(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        // Forgotten, because a payload may panic when it is dropped.
+        mem::forget(catch_unwind(AssertUnwindSafe(|| drop(waker))));
     }
+}
+
+/// Wakes a thread or task; returns the panic of a task's waker.
+fn wake(wakeup: Wakeup) -> Result<(), WakerPanic> {
+    if cfg!(thiscpu_model) {
+        // A model ends an execution by panics of its own.
+        wakeup.wake();
+        return Ok(());
+    }
+    // Nothing of this budget is accessed by a waker, except by calls of its own.
+    catch_unwind(AssertUnwindSafe(|| wakeup.wake()))
 }

@@ -2,10 +2,15 @@
 //!
 //! Slow paths save `errno`, because malloc and signal handlers must not change it.
 
+mod close;
 mod core;
 mod credit;
+mod error;
+mod future;
 mod lease;
 mod lock;
+mod over_release;
+mod owned;
 mod percpu_mode;
 mod pool;
 mod pool_ops;
@@ -14,13 +19,16 @@ mod recall;
 mod shared_mode;
 mod wait;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use self::core::countable;
-pub use self::core::{Budget, Exhausted, GATE_AT};
+pub use self::core::{Budget, GATE_AT};
 pub use self::credit::SCALE;
+pub use self::error::{AcquireError, TryAcquireError};
+pub use self::future::{Acquire, AcquireOwned};
 pub use self::lease::{Lease, Reserve};
-pub use self::wait::Acquire;
+pub use self::owned::OwnedLease;
 use crate::section::{Outcome, Processor, Sections as _};
 
 impl Budget {
@@ -34,14 +42,15 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if fewer than `n` units were available, or if they are promised to a waiter.
+    /// [`Exhausted`](TryAcquireError::Exhausted) if fewer than `n` units were available, or if they
+    /// are promised to a waiter; [`Closed`](TryAcquireError::Closed) if the budget is closed.
     ///
     /// # Panics
     ///
-    /// If `THISCPU_TIER` is wrong, or if a recall finds that more was released than was acquired.
-    /// In the latter case the budget has discarded the excess and stays usable.
+    /// If `THISCPU_TIER` is wrong, or if a recall needs a fence and a sandbox now denies it; see
+    /// [`Counter::sum`](crate::Counter::sum).
     #[inline(always)]
-    pub fn try_acquire(&self, n: u64) -> Result<(), Exhausted> {
+    pub fn try_acquire(&self, n: u64) -> Result<(), TryAcquireError> {
         // `LIMIT_MAX` times `SCALE` is 2^62, so the product in `add_to_taken` does not overflow.
         if n <= Self::LIMIT_MAX && self.add_to_taken(n as i64) == Outcome::Committed {
             return Ok(());
@@ -51,7 +60,8 @@ impl Budget {
 
     /// Acquires as many units as are available, at most `n`, and returns how many.
     ///
-    /// Returns 0 if no unit is available. Costs as much as [`try_acquire`](Budget::try_acquire).
+    /// Returns 0 if no unit is available, or if the budget is closed. Costs as much as
+    /// [`try_acquire`](Budget::try_acquire).
     ///
     /// # Panics
     ///
@@ -72,14 +82,14 @@ impl Budget {
     /// [`acquire_async`](Budget::acquire_async): a release that grants units to a task runs its
     /// waker.
     ///
+    /// A release of more units than are held is a bug of its caller, but it fails no call: see
+    /// [`over_released`](Budget::over_released). More than [`LIMIT_MAX`](Budget::LIMIT_MAX) units
+    /// are not released at all.
+    ///
     /// # Panics
     ///
-    /// If more units are released than are held. In shared mode this call panics; in per-CPU mode
-    /// the next call that makes a recall panics. The excess is discarded. If `n` alone is more than
-    /// all units held, the whole release is ignored.
-    ///
-    /// To report the excess, the call waits for the budget's lock. So a signal handler that
-    /// releases too much may deadlock: the interrupted thread may hold the lock.
+    /// If `THISCPU_TIER` is wrong. If a task's waker panics, the panic goes on after all waiters
+    /// were served. Calls other than `release` and `close` drop it.
     #[inline(always)]
     pub fn release(&self, n: u64) {
         if n > Self::LIMIT_MAX || self.add_to_taken(-(n as i64)) != Outcome::Committed {
@@ -101,12 +111,12 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if `try_acquire` would be refused.
+    /// [`TryAcquireError`] if `try_acquire` would be refused.
     ///
     /// # Panics
     ///
     /// Under the conditions of `try_acquire`.
-    pub fn lease(&self, n: u64) -> Result<Lease<'_>, Exhausted> {
+    pub fn lease(&self, n: u64) -> Result<Lease<'_>, TryAcquireError> {
         self.try_acquire(n).map(|()| Lease::new(self, n))
     }
 
@@ -114,16 +124,16 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if [`try_acquire`](Budget::try_acquire) would be refused.
+    /// [`TryAcquireError`] if [`try_acquire`](Budget::try_acquire) would be refused.
     ///
     /// # Panics
     ///
     /// Under the conditions of `try_acquire`.
-    pub fn try_reserve(&self, n: u64) -> Result<Reserve<'_>, Exhausted> {
+    pub fn try_reserve(&self, n: u64) -> Result<Reserve<'_>, TryAcquireError> {
         self.lease(n).map(Reserve::new)
     }
 
-    /// Acquires `n` units; blocks until they are available.
+    /// Acquires `n` units; blocks until they are available, or the budget is closed.
     ///
     /// First come, first served: while anybody waits, released units are promised to the first
     /// waiter, no matter how many it needs. A request above the limit blocks until the limit is
@@ -132,12 +142,18 @@ impl Budget {
     /// Costs one section if the units are available and nobody waits. Otherwise it costs a recall
     /// and a lock before the thread sleeps. Must not be called from a signal handler.
     ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] if the budget is [closed](Budget::close), now or while the call waits.
+    ///
     /// # Panics
     ///
     /// Under the conditions of [`try_acquire`](Budget::try_acquire).
-    pub fn acquire(&self, n: u64) {
-        self.wait(n, None)
-            .unwrap_or_else(|_| unreachable!("only units end a wait without a timeout"));
+    pub fn acquire(&self, n: u64) -> Result<(), AcquireError> {
+        self.wait(n, || None).map_err(|error| match error {
+            TryAcquireError::Closed => AcquireError(()),
+            TryAcquireError::Exhausted { .. } => unreachable!("this wait has no deadline"),
+        })
     }
 
     /// Acquires `n` units; blocks until they are available, for at most `timeout`.
@@ -146,40 +162,107 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if the time is over. Then nothing is acquired.
+    /// [`Exhausted`](TryAcquireError::Exhausted) if the time is over,
+    /// [`Closed`](TryAcquireError::Closed) if the budget is closed. Then nothing is acquired.
     ///
     /// # Panics
     ///
     /// Under the conditions of [`try_acquire`](Budget::try_acquire).
-    pub fn acquire_timeout(&self, n: u64, timeout: Duration) -> Result<(), Exhausted> {
-        self.wait(n, Some(timeout))
+    pub fn acquire_timeout(&self, n: u64, timeout: Duration) -> Result<(), TryAcquireError> {
+        self.wait(n, || Instant::now().checked_add(timeout))
+    }
+
+    /// Acquires `n` units; blocks until they are available, until `deadline` at most.
+    ///
+    /// After the deadline it costs what [`try_acquire`](Budget::try_acquire) costs, or a little
+    /// more. Otherwise like [`acquire`](Budget::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_timeout`](Budget::acquire_timeout).
+    ///
+    /// # Panics
+    ///
+    /// Under the conditions of `try_acquire`.
+    pub fn acquire_deadline(&self, n: u64, deadline: Instant) -> Result<(), TryAcquireError> {
+        self.wait(n, || Some(deadline))
     }
 
     /// Acquires `n` units as a future, for any executor.
     ///
-    /// Resolves to a [`Lease`]. The future joins the queue of [`acquire`](Budget::acquire) when
-    /// first polled, and leaves it when dropped. If it is polled again after it has resolved, it
-    /// acquires again.
+    /// Resolves to a [`Lease`], or to an [`AcquireError`] if the budget is closed. The future joins
+    /// the queue of [`acquire`](Budget::acquire) when first polled, and leaves it when dropped;
+    /// units that were granted to it meanwhile are released then. If it is polled again after it
+    /// has resolved, it acquires again.
     ///
-    /// A poll may wait for the budget's lock, but never for units.
+    /// A poll may wait for the budget's lock, but never for units. A thread can call
+    /// [`wait`](Acquire::wait) or [`wait_deadline`](Acquire::wait_deadline) instead.
     ///
     /// ```
     /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
-    /// use thiscpu::Budget;
+    /// use thiscpu::{AcquireError, Budget};
     ///
-    /// async fn with_a_connection(connections: &Budget) -> u64 {
-    ///     let lease = connections.acquire_async(1).await;
-    ///     lease.units()
+    /// async fn with_a_connection(connections: &Budget) -> Result<u64, AcquireError> {
+    ///     let lease = connections.acquire_async(1).await?;
+    ///     Ok(lease.units())
     /// }
     /// # let budget = Budget::new(1);
     /// # let poll = pin!(with_a_connection(&budget)).poll(&mut Context::from_waker(Waker::noop()));
-    /// # assert_eq!(poll, Poll::Ready(1));
+    /// # assert_eq!(poll, Poll::Ready(Ok(1)));
     /// ```
     pub fn acquire_async(&self, n: u64) -> Acquire<'_> {
         Acquire::new(self, n)
     }
 
+    /// Acquires `n` units as a lease that owns a reference to this budget.
+    ///
+    /// Costs as much as [`try_acquire`](Budget::try_acquire), and a reference count; see
+    /// [`OwnedLease`].
+    ///
+    /// # Errors
+    ///
+    /// [`TryAcquireError`] if `try_acquire` would be refused. The reference count is not touched
+    /// then.
+    ///
+    /// # Panics
+    ///
+    /// Under the conditions of `try_acquire`.
+    pub fn try_acquire_owned(self: &Arc<Self>, n: u64) -> Result<OwnedLease, TryAcquireError> {
+        self.try_acquire(n)?;
+        Ok(OwnedLease::new(Arc::clone(self), n))
+    }
+
+    /// Acquires `n` units as a future, for any executor. Resolves to an [`OwnedLease`].
+    ///
+    /// Like [`acquire_async`](Budget::acquire_async), but the future and the lease own references
+    /// to this budget, so both are `'static`. For a deadline in async code, use the timer of your
+    /// executor: dropping the future loses nothing. Threads call
+    /// [`wait_deadline`](AcquireOwned::wait_deadline).
+    ///
+    /// ```
+    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+    /// use std::sync::Arc;
+    /// use thiscpu::{AcquireError, Budget, OwnedLease};
+    ///
+    /// async fn with_memory(memory: Arc<Budget>) -> Result<OwnedLease, AcquireError> {
+    ///     memory.acquire_owned(70).await
+    /// }
+    /// # let memory = Arc::new(Budget::new(100));
+    /// # let mut context = Context::from_waker(Waker::noop());
+    /// # let Poll::Ready(lease) = pin!(with_memory(memory.clone())).poll(&mut context) else {
+    /// #     panic!("units are available")
+    /// # };
+    /// # assert_eq!((lease.as_ref().unwrap().units(), memory.acquired()), (70, 70));
+    /// # drop(lease);
+    /// # assert_eq!(memory.acquired(), 0);
+    /// ```
+    pub fn acquire_owned(self: &Arc<Self>, n: u64) -> AcquireOwned {
+        AcquireOwned::new(Arc::clone(self), n)
+    }
+
     /// Returns how many units are available, at one instant of this call; 0 while anybody waits.
+    ///
+    /// After [`close`](Budget::close) it returns how many units nobody holds.
     ///
     /// Costs a recall in per-CPU mode; in shared mode a lock and a load. After a recall the budget
     /// returns to per-CPU mode only if units are plentiful. Therefore do not poll a hot budget.
@@ -189,7 +272,10 @@ impl Budget {
     ///
     /// Under the conditions of [`try_acquire`](Budget::try_acquire).
     pub fn available(&self) -> u64 {
-        self.with_all_units(|pool, limit| pool.available().min(limit as u64))
+        self.with_all_units(|pool, limit| match pool.is_queued() {
+            true => 0,
+            false => pool.units().clamp(0, limit) as u64,
+        })
     }
 
     /// Returns how many units are held, at one instant of this call.
@@ -197,6 +283,37 @@ impl Budget {
     /// Costs and waits as [`available`](Budget::available) does, and panics under its conditions.
     pub fn acquired(&self) -> u64 {
         self.with_all_units(|pool, limit| (limit - pool.units()).max(0) as u64)
+    }
+
+    /// Returns how many units were released although no caller held them. One load.
+    ///
+    /// Such a release is a bug of its caller, for example one that releases a lease's units by
+    /// hand. No call fails or panics because of it. The budget finds the bug when more units are
+    /// available than the limit allows. Then it discards the excess and adds it to this number. For
+    /// each budget, the first excess is also reported on standard error.
+    ///
+    /// The excess may be found late. Units that were wrongly released count as available while
+    /// others hold as many. In per-CPU mode they may be in a lane until the next recall, such as
+    /// that of [`available`](Budget::available). Until then the limit can be exceeded. If callers
+    /// have released `e` units too many, and this method returns `d`, at most `limit + e - d` units
+    /// are held. When all units have been released and the excess was found, `d` is `e`, and the
+    /// budget keeps its limit again.
+    ///
+    /// The number stops at `u64::MAX`. May be called from a signal handler.
+    ///
+    /// ```
+    /// use thiscpu::Budget;
+    ///
+    /// let budget = Budget::new(10);
+    /// budget.try_acquire(4)?;
+    /// budget.release(4);
+    /// budget.release(4); // a bug
+    /// assert_eq!((budget.available(), budget.over_released()), (10, 4));
+    /// # Ok::<(), thiscpu::TryAcquireError>(())
+    /// ```
+    pub fn over_released(&self) -> u64 {
+        // Relaxed: a statistic, which orders nothing.
+        self.pool.over_released.load(crate::sys::atomic::Ordering::Relaxed)
     }
 
     /// Returns the limit. One load.

@@ -7,8 +7,9 @@
 //! The next recall counts all credit as available. So no thread has to finish another thread's
 //! transfer, or wait for it.
 
-use super::core::{BATCH_MAX, Budget, Exhausted, countable};
+use super::core::{BATCH_MAX, Budget, countable};
 use super::credit::{Credit, Window};
+use super::error::TryAcquireError;
 use super::pool::PoolState;
 use crate::lanes::current;
 use crate::lanes::table;
@@ -33,7 +34,7 @@ impl Budget {
     /// recovery from a fork.
     #[cold]
     #[inline(never)]
-    pub(super) fn try_acquire_percpu(&self, n: u64) -> Result<(), Exhausted> {
+    pub(super) fn try_acquire_percpu(&self, n: u64) -> Result<(), TryAcquireError> {
         startup::tier_or_panic();
         // Any request above the largest limit is refused like one just above it.
         let units = n.min(Self::LIMIT_MAX + 1) as i64;
@@ -49,10 +50,12 @@ impl Budget {
                 } else if self.borrow(now, units) {
                     return Ok(());
                 }
+            } else if now.is_closed() {
+                return Err(TryAcquireError::Closed);
             } else if now.is_queued() && !self.is_recovered() {
                 self.recover_after_fork();
             } else if now.available() < n {
-                return Err(Exhausted { available: now.available() });
+                return Err(TryAcquireError::Exhausted { available: now.available() });
             } else if self.take(now, units) {
                 return Ok(());
             }
@@ -63,15 +66,9 @@ impl Budget {
     #[inline(never)]
     pub(super) fn release_percpu(&self, n: u64) {
         startup::tier_or_panic();
-        // Acquire: pairs with the Release in `change_limit`.
-        let limit = self.limit.load(Acquire);
-        // More than the limit may be held if the limit was lowered.
-        let may_be_held = |n: &i64| *n <= limit || self.pool.load().units() + n <= limit;
-        let Some(units) = countable(n).filter(may_be_held) else {
-            return self.release_checked(n);
-        };
+        let Some(units) = countable(n) else { return self.ignore_release(n) };
         if !self.retry_lane(&mut 0, -units) {
-            self.finish_release(self.pool.add(units), n);
+            self.finish_release(self.pool.add(units));
         }
     }
 
@@ -130,9 +127,10 @@ impl Budget {
         let _errno = errno::save();
         if let Some(guard) = self.try_lock() {
             let is_lost = self.gate.load().is_closed() && !self.pool.load().is_shared();
-            let excess = if is_lost { self.to_shared_mode(&guard) } else { 0 };
+            if is_lost {
+                self.to_shared_mode(&guard);
+            }
             self.unlock(guard);
-            self.report_excess(excess);
         }
     }
 

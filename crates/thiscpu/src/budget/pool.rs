@@ -2,8 +2,11 @@
 //!
 //! | first word | meaning |
 //! |---|---|
-//! | bit 0, `SHARED` | shared mode: no lane holds a unit, so all available units are here |
-//! | bit 1, `QUEUED` | with `SHARED`: there are waiters, and the first gets the units here |
+//! | bits 0 and 1 | the mode |
+//! | 0, `PERCPU` | per-CPU mode: lanes may hold units too |
+//! | 1, `OPEN` | shared mode: no lane holds a unit, and any caller may take those here |
+//! | 3, `QUEUED` | shared mode with waiters: the first gets the units here |
+//! | 2, `CLOSED` | shared mode for good: no caller gets units any more |
 //! | bits 2 to 63 | units, signed: negative while more are held than the limit allows |
 //!
 //! The second word counts the units lent to lanes since the pool left shared mode; in shared mode
@@ -17,11 +20,14 @@
 //! A refusal rests on the first word: one load shows that no lane holds a unit, and how few units
 //! the pool has.
 
-use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::sys::double::Double;
 
-const SHARED: u64 = 1;
-const QUEUED: u64 = 1 << 1;
+const MODE: u64 = 3;
+const PERCPU: u64 = 0;
+const OPEN: u64 = 1;
+const CLOSED: u64 = 2;
+const QUEUED: u64 = 3;
 const UNIT: i64 = 1 << 2;
 
 /// The first word of a pool, as loaded.
@@ -38,48 +44,73 @@ pub(super) struct Pool {
     words: Double,
     /// About how many consecutive calls have found plenty of units in shared mode.
     plentiful_calls: AtomicU32,
+    /// 1 once an excess was reported.
+    pub(super) is_reported: AtomicU32,
+    /// The units that were released but not held, as far as they were found.
+    pub(super) over_released: AtomicU64,
 }
 
 impl PoolState {
-    const fn new(units: i64, flags: u64) -> PoolState {
-        PoolState((units * UNIT) as u64 | flags)
+    const fn new(units: i64, mode: u64) -> PoolState {
+        PoolState((units * UNIT) as u64 | mode)
     }
 
     /// Returns the units in the pool; negative while more are held than the limit allows.
     pub(super) fn units(self) -> i64 {
-        // An arithmetic shift: it removes the flags and keeps the sign.
+        // An arithmetic shift: it removes the mode and keeps the sign.
         self.0 as i64 >> UNIT.trailing_zeros()
     }
 
+    /// Returns whether no lane holds a unit.
     pub(super) fn is_shared(self) -> bool {
-        self.0 & SHARED != 0
+        self.0 & MODE != PERCPU
+    }
+
+    /// Returns whether any caller may take the units here, and no lane holds one.
+    pub(super) fn is_open(self) -> bool {
+        self.0 & MODE == OPEN
     }
 
     pub(super) fn is_queued(self) -> bool {
-        self.0 & QUEUED != 0
+        self.0 & MODE == QUEUED
     }
 
-    /// Returns the units that any caller may take in shared mode: none while there are waiters.
+    pub(super) fn is_closed(self) -> bool {
+        self.0 & MODE == CLOSED
+    }
+
+    /// Returns the units that any caller may take in shared mode.
+    ///
+    /// There are none while there are waiters, and none of a closed budget.
     pub(super) fn available(self) -> u64 {
-        match self.is_queued() {
-            true => 0,
-            false => self.units().max(0) as u64,
+        match self.is_open() {
+            true => self.units().max(0) as u64,
+            false => 0,
         }
     }
 
-    /// Returns the state with `units` more (or fewer) units and the same flags.
+    /// Returns the state with `units` more (or fewer) units, in the same mode.
     pub(super) fn with_units(self, units: i64) -> PoolState {
         PoolState(self.0.wrapping_add((units * UNIT) as u64))
     }
 
-    /// Returns the state in per-CPU mode, without waiters.
+    /// Returns the state in per-CPU mode.
     pub(super) fn percpu(self) -> PoolState {
-        PoolState::new(self.units(), 0)
+        PoolState::new(self.units(), PERCPU)
     }
 
-    /// Returns the state in shared mode, with or without waiters.
+    /// Returns the state in shared mode, with or without waiters. A closed pool stays closed.
     pub(super) fn shared(self, has_waiters: bool) -> PoolState {
-        PoolState::new(self.units(), if has_waiters { SHARED | QUEUED } else { SHARED })
+        match () {
+            () if self.is_closed() => self,
+            () if has_waiters => PoolState::new(self.units(), QUEUED),
+            () => PoolState::new(self.units(), OPEN),
+        }
+    }
+
+    /// Returns the closed state.
+    pub(super) fn closed(self) -> PoolState {
+        PoolState::new(self.units(), CLOSED)
     }
 }
 
@@ -87,16 +118,18 @@ impl Pool {
     /// Creates a pool in shared mode that holds all of `limit`.
     pub(super) const fn new(limit: i64, plentiful_calls: u32) -> Pool {
         Pool {
-            words: Double::new([PoolState::new(limit, SHARED).0, 0]),
+            words: Double::new([PoolState::new(limit, OPEN).0, 0]),
             plentiful_calls: AtomicU32::new(plentiful_calls),
+            is_reported: AtomicU32::new(0),
+            over_released: AtomicU64::new(0),
         }
     }
 
     /// Loads the first word.
     ///
-    /// Acquire: pairs with the release half of every exchange and addition here. It orders the
-    /// budget's own words: a thread that sees units of a raised limit then loads that limit.
-    /// Callers are promised no such order, because lanes do not give it.
+    /// Acquire: pairs with the release half of every exchange and addition here. A thread that sees
+    /// units of a raised limit then loads that limit. A thread that takes units sees what preceded
+    /// their release.
     #[inline]
     pub(super) fn load(&self) -> PoolState {
         PoolState(self.words.first())
@@ -149,7 +182,7 @@ impl Pool {
         loop {
             let [first, second] = self.words.load();
             let (units, lent) = (PoolState(first).units(), second as i64);
-            let shared = PoolState::new(total(units, lent), SHARED);
+            let shared = PoolState::new(total(units, lent), OPEN);
             if self.words.exchange([first, second], [shared.0, 0]) {
                 return (units, lent);
             }
@@ -209,17 +242,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pool_state_keeps_sign_beside_flags() {
+    fn pool_state_keeps_sign_beside_mode() {
         for units in [0, 1, -1, 5, -7, 1 << 56, -(1 << 56)] {
-            let shared = PoolState::new(units, SHARED);
-            for state in [shared, shared.shared(true), shared.percpu()] {
+            let shared = PoolState::new(units, OPEN);
+            for state in [shared, shared.shared(true), shared.percpu(), shared.closed()] {
                 let (more, fewer) = (state.with_units(3), state.with_units(-3));
                 assert_eq!(state.units(), units, "{state:?}");
                 assert_eq!((more.units(), fewer.units()), (units + 3, units - 3));
-                assert_eq!(more.is_queued(), state.is_queued());
-                assert_eq!(more.is_shared(), state.is_shared());
+                for mode in [
+                    PoolState::is_shared,
+                    PoolState::is_open,
+                    PoolState::is_queued,
+                    PoolState::is_closed,
+                ] {
+                    assert_eq!((mode(more), mode(fewer)), (mode(state), mode(state)));
+                }
             }
         }
+    }
+
+    #[test]
+    fn closed_pool_stays_closed() {
+        let closed = PoolState::new(7, QUEUED).closed();
+        assert!(closed.is_shared() && !closed.is_open() && !closed.is_queued());
+        assert_eq!((closed.units(), closed.available()), (7, 0));
+        assert_eq!((closed.shared(false), closed.shared(true)), (closed, closed));
     }
 
     #[test]
@@ -239,7 +286,7 @@ mod tests {
         assert_eq!(pool.add(2).units(), 59);
         assert!(!pool.lend(PoolState::new(58, 0), 1, 1), "the pool has changed");
         assert_eq!(pool.collect_lent(|units, lent| units + lent), (59, 40));
-        assert_eq!(pool.load(), PoolState::new(99, SHARED));
+        assert_eq!(pool.load(), PoolState::new(99, OPEN));
         assert_eq!(pool.collect_lent(|units, lent| units + lent), (99, 0));
     }
 }

@@ -1,8 +1,10 @@
 //! Calls on the pool: taking units, counting calls, and finishing a release.
 
+use std::panic::resume_unwind;
+
 use super::core::{Budget, CALLS_TO_PERCPU};
 use super::pool::PoolState;
-use crate::sys::atomic::Ordering::{Acquire, Relaxed};
+use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::errno;
 
 impl Budget {
@@ -33,19 +35,16 @@ impl Budget {
 
     /// Finishes a release to the pool.
     ///
-    /// Discards an excess, serves waiters, or counts the call.
+    /// Discards an excess, serves waiters, or counts the call. Never waits.
     #[cold]
-    pub(super) fn finish_release(&self, now: PoolState, n: u64) {
+    pub(super) fn finish_release(&self, now: PoolState) {
         let _errno = errno::save();
-        // Acquire: pairs with the Release in `change_limit`, which removes units before it stores a
-        // lower limit. So if this load sees the lower limit, the load of the pool below no longer
-        // sees those units.
-        let limit = self.limit.load(Acquire);
-        if now.units() > limit && self.pool.load().units() > limit {
-            self.discard_excess(n);
-        } else if now.is_queued() {
-            self.serve();
-        } else if now.is_shared() {
+        self.discard_impossible_units();
+        if self.needs_service(now) {
+            if let Some(panic) = self.serve() {
+                resume_unwind(panic);
+            }
+        } else if now.is_open() {
             self.note_call(now);
         }
     }

@@ -15,19 +15,28 @@ use crate::sys::atomic::{
 };
 use crate::sys::machine::Machine as _;
 
-const WAITING: u32 = 0;
-const GRANTED: u32 = 1;
+/// The state of a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Waiting,
+    /// It has its units.
+    Granted,
+    /// The budget was closed while it waited.
+    Closed,
+}
 
 /// The waiters, the first in front. Changed under the budget's lock.
 pub(super) struct Queue {
     first: AtomicPtr<Waiter>,
     last: AtomicPtr<Waiter>,
+    /// The number of waiters.
+    len: AtomicU32,
 }
 
 /// A thread or task that waits for units.
 pub(super) struct Waiter {
     pub(super) units: i64,
-    /// `WAITING` or `GRANTED`; a waiting thread sleeps on it.
+    /// A [`State`]; a waiting thread sleeps on it.
     state: AtomicU32,
     /// The process in which it was queued.
     generation: Cell<u32>,
@@ -38,34 +47,43 @@ pub(super) struct Waiter {
     task: UnsafeCell<Option<Waker>>,
 }
 
-/// A waiter that has received its units and must be woken.
-pub(super) enum Grant {
+/// A waiter whose wait has ended, and that must be woken.
+pub(super) enum Wakeup {
     Thread(*const AtomicU32),
     Task(Waker),
 }
 
-impl Grant {
+impl Wakeup {
     /// Wakes the waiter. May run a task's own code, so the caller holds no lock.
     pub(super) fn wake(self) {
         match self {
-            // The thread may already have seen the grant and returned. Then at most a thread that
+            // The thread may already have seen its state and returned. Then at most a thread that
             // sleeps on the same address wakes spuriously, which every futex caller allows for. If
             // its stack is unmapped, the call fails with EFAULT, which is ignored.
-            Grant::Thread(state) => Host::wake(state, 1),
-            Grant::Task(task) => task.wake(),
+            Wakeup::Thread(state) => Host::wake(state, 1),
+            Wakeup::Task(task) => task.wake(),
         }
     }
 }
 
 impl Queue {
     pub(super) const fn new() -> Queue {
-        Queue { first: AtomicPtr::new(ptr::null_mut()), last: AtomicPtr::new(ptr::null_mut()) }
+        Queue {
+            first: AtomicPtr::new(ptr::null_mut()),
+            last: AtomicPtr::new(ptr::null_mut()),
+            len: AtomicU32::new(0),
+        }
     }
 
     /// Returns the first waiter, or null.
     pub(super) fn first(&self) -> *const Waiter {
         // Relaxed, here and below: the budget's lock orders all accesses.
         self.first.load(Relaxed)
+    }
+
+    /// Returns the number of waiters. Exact under the budget's lock.
+    pub(super) fn len(&self) -> usize {
+        self.len.load(Relaxed) as usize
     }
 
     /// Appends a waiter.
@@ -75,6 +93,7 @@ impl Queue {
     /// The caller holds the budget's lock. The waiter is in no queue, and stays where it is until
     /// it has been removed.
     pub(super) unsafe fn push(&self, waiter: &Waiter) {
+        self.len.store(self.len.load(Relaxed) + 1, Relaxed);
         let last = self.last.load(Relaxed).cast_const();
         waiter.prev.set(last);
         waiter.next.set(ptr::null());
@@ -92,6 +111,7 @@ impl Queue {
     ///
     /// The caller holds the budget's lock. The waiter is in this queue.
     pub(super) unsafe fn remove(&self, waiter: &Waiter) {
+        self.len.store(self.len.load(Relaxed) - 1, Relaxed);
         let (prev, next) = (waiter.prev.get(), waiter.next.get());
         // SAFETY: `prev` is null or a queued waiter; the contract of its `push` keeps it in place.
         match unsafe { prev.as_ref() } {
@@ -105,23 +125,23 @@ impl Queue {
         }
     }
 
-    /// Removes the first waiter and marks it as granted.
+    /// Removes the first waiter, and ends its wait with the state `end`.
     ///
     /// # Safety
     ///
     /// The caller holds the budget's lock. `first` is the first waiter of this queue.
-    pub(super) unsafe fn grant(&self, first: *const Waiter) -> Grant {
+    pub(super) unsafe fn end_wait(&self, first: *const Waiter, end: State) -> Wakeup {
         // SAFETY: the caller guarantees that the lock is held and that `first` is in this queue, so
-        // it is valid until it is marked as granted. The waker of a queued waiter is accessed under
+        // it is valid until its state changes. The waker of a queued waiter is accessed under
         // the lock only.
         unsafe {
             self.remove(&*first);
             let task = (*(*first).task.get()).take();
             let state = &raw const (*first).state;
-            // Release: pairs with the Acquire in `is_granted`. The waiter may be gone after this
+            // Release: pairs with the Acquire in `Waiter::state`. The waiter may be gone after this
             // store, and therefore `first` is no reference.
-            (*state).store(GRANTED, Release);
-            task.map_or(Grant::Thread(state), Grant::Task)
+            (*state).store(end as u32, Release);
+            task.map_or(Wakeup::Thread(state), Wakeup::Task)
         }
     }
 
@@ -131,6 +151,7 @@ impl Queue {
     pub(super) fn clear(&self) {
         self.first.store(ptr::null_mut(), Relaxed);
         self.last.store(ptr::null_mut(), Relaxed);
+        self.len.store(0, Relaxed);
     }
 }
 
@@ -139,7 +160,7 @@ impl Waiter {
     pub(super) fn new(units: i64) -> Waiter {
         Waiter {
             units,
-            state: AtomicU32::new(WAITING),
+            state: AtomicU32::new(State::Waiting as u32),
             generation: Cell::new(0),
             prev: Cell::new(ptr::null()),
             next: Cell::new(ptr::null()),
@@ -147,16 +168,16 @@ impl Waiter {
         }
     }
 
-    /// Prepares the waiter for the queue of this process.
+    /// Prepares the waiter for the queue of this process; returns the waker of an earlier wait.
     ///
     /// # Safety
     ///
     /// The waiter is in no queue of this process, so only the caller accesses it.
-    pub(super) unsafe fn prepare(&self, task: Option<Waker>) {
-        self.state.store(WAITING, Relaxed);
+    pub(super) unsafe fn prepare(&self, task: Option<Waker>) -> Option<Waker> {
+        self.state.store(State::Waiting as u32, Relaxed);
         self.generation.set(Host::generation());
         // SAFETY: the caller guarantees that nobody else accesses the waiter.
-        unsafe { *self.task.get() = task };
+        unsafe { std::mem::replace(&mut *self.task.get(), task) }
     }
 
     /// Replaces the waker of a task and returns the old one.
@@ -170,21 +191,25 @@ impl Waiter {
         unsafe { std::mem::replace(&mut *self.task.get(), task) }
     }
 
-    /// Puts the thread to sleep until it may have been granted, or until `timeout` has passed.
+    /// Puts the thread to sleep until its wait may have ended, or until `timeout` has passed.
     pub(super) fn sleep(&self, timeout: Option<Duration>) {
-        Host::wait(&self.state, WAITING, timeout);
+        Host::wait(&self.state, State::Waiting as u32, timeout);
     }
 
-    /// Returns whether the waiter has its units.
-    pub(super) fn is_granted(&self) -> bool {
-        // Acquire: pairs with the Release in `Queue::grant`, after which that thread leaves the
+    /// Returns the state of the waiter.
+    pub(super) fn state(&self) -> State {
+        // Acquire: pairs with the Release in `Queue::end_wait`, after which that thread leaves the
         // waiter alone.
-        self.state.load(Acquire) == GRANTED
+        match self.state.load(Acquire) {
+            0 => State::Waiting,
+            1 => State::Granted,
+            _ => State::Closed,
+        }
     }
 
     /// Returns whether the waiter was queued in this process.
     ///
-    /// If so, it is still queued unless it was granted. A child discards its parent's queue.
+    /// If so, it is still queued unless its wait has ended. A child discards its parent's queue.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.generation.get() == Host::generation()
     }

@@ -4,7 +4,8 @@
 //! else. All other cases are in [`super::percpu_mode`] and [`super::pool_ops`]: per-CPU mode,
 //! waiters, and releases of too much.
 
-use super::core::{Budget, Exhausted};
+use super::core::Budget;
+use super::error::TryAcquireError;
 use crate::sys::Host;
 use crate::sys::atomic::Ordering::Acquire;
 use crate::sys::machine::{Machine as _, spins};
@@ -18,15 +19,15 @@ const CONTENDED_SPINS: u32 = spins(64);
 
 impl Budget {
     #[inline(never)]
-    pub(super) fn try_acquire_shared(&self, n: u64) -> Result<(), Exhausted> {
+    pub(super) fn try_acquire_shared(&self, n: u64) -> Result<(), TryAcquireError> {
         // Before the first use no tier is chosen; the slow path chooses it.
         while startup::chosen().is_some() {
             let now = self.pool.load();
-            if !now.is_shared() || now.is_queued() {
+            if !now.is_open() {
                 break;
             }
             if now.available() < n {
-                return Err(Exhausted { available: now.available() });
+                return Err(TryAcquireError::Exhausted { available: now.available() });
             }
             if self.take(now, n as i64) {
                 return Ok(());
@@ -61,10 +62,10 @@ impl Budget {
             return self.release_percpu(n);
         }
         let now = self.pool.add(n as i64);
-        if now.is_shared() && !now.is_queued() && now.units() <= limit {
+        if now.is_open() && now.units() <= limit {
             self.note_call(now);
         } else {
-            self.finish_release(now, n);
+            self.finish_release(now);
         }
     }
 }

@@ -28,9 +28,9 @@ pub(crate) struct Core<const N: usize> {
     pub(super) batch: Batch,
     /// Whether the last flip did not end, because of a fork or a panic for lack of a fence.
     ///
-    /// Then `last` is older than `flips` says.
+    /// Then `last` is of no use.
     pub(super) flip_incomplete: AtomicBool,
-    /// The value of each counter at the last flip.
+    /// The value of each counter at the last flip. Only holders of the lock access it.
     pub(super) last: [AtomicI64; N],
     /// The shared lane: a pair for each counter in each bank.
     pub(super) shared: [[Pair; 2]; N],

@@ -14,7 +14,8 @@ use crate::section::{Outcome, Processor, Sections as _};
 ///
 /// Memory: 40 bytes for each counter and at most 32 more. After the first add, 32 bytes for each
 /// counter and lane in use, plus 32 for each counter (in the atomic tier 64 instead of 32).
-/// `Counters` have no shared mode.
+/// `Counters` have no shared mode. The counters themselves are part of the value, so many of them
+/// belong in a `static`, not on the stack.
 ///
 /// `add` and `read` may be called from anywhere, `sum` and `snapshot` not from signal handlers.
 /// `Counters` cannot be reset: subtract the previous snapshot instead.
@@ -76,18 +77,48 @@ impl<const N: usize> Counters<N> {
     ///
     /// If `i` is not below `N`, and under the conditions of `Counter::sum`.
     pub fn sum(&self, i: usize) -> i64 {
-        self.core.sums()[i]
+        assert!(i < N, "counter {i} of {N}");
+        self.core.sums().of(i)
     }
 
     /// Returns the exact values of all counters, at one instant of this call.
     ///
-    /// Costs and waits as one [`Counter::sum`](crate::Counter::sum) does.
+    /// Costs and waits as one [`Counter::sum`](crate::Counter::sum) does. The result is on the
+    /// caller's stack: 8 bytes for each counter. [`snapshot_into`](Self::snapshot_into) needs no
+    /// such room.
     ///
     /// # Panics
     ///
     /// Under the conditions of `Counter::sum`.
     pub fn snapshot(&self) -> [i64; N] {
-        self.core.sums()
+        let sums = self.core.sums();
+        let mut values = [0; N];
+        // A loop that borrows the array would make the compiler copy it to the result.
+        #[expect(clippy::needless_range_loop, reason = "needs no second array on the stack")]
+        for index in 0..N {
+            values[index] = sums.of(index);
+        }
+        values
+    }
+
+    /// Stores the exact values of all counters, at one instant of this call.
+    ///
+    /// Costs and waits as one [`Counter::sum`](crate::Counter::sum) does.
+    ///
+    /// # Panics
+    ///
+    /// Under the conditions of `Counter::sum`. Then `values` is unchanged.
+    ///
+    /// ```
+    /// static BYTES: thiscpu::Counters<4096> = thiscpu::Counters::new();
+    /// let mut values = Box::new([0; 4096]);
+    /// BYTES.add(7, 1500);
+    /// BYTES.snapshot_into(&mut values);
+    /// assert_eq!(values[7], 1500);
+    /// ```
+    pub fn snapshot_into(&self, values: &mut [i64; N]) {
+        let sums = self.core.sums();
+        values.iter_mut().enumerate().for_each(|(index, value)| *value = sums.of(index));
     }
 }
 

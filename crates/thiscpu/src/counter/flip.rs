@@ -17,7 +17,10 @@ use super::cell::CounterCell;
 use super::core::Core;
 use crate::gate::GateState;
 use crate::lanes::table;
-use crate::sys::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sys::atomic::{
+    AtomicI64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use crate::sys::fence;
 use crate::sys::lock::Guard;
 use crate::sys::startup;
@@ -37,16 +40,12 @@ impl PendingFlip {
     }
 }
 
-pub(super) struct FlipResult<const N: usize> {
-    /// The value at the instant of the flip.
-    pub(super) values: [i64; N],
-    /// The part of the value that is in lanes.
-    pub(super) lanes: [i64; N],
-}
+/// How many counters a flip adds up at a time, lane by lane.
+const BLOCK: usize = 64;
 
 impl<const N: usize> Core<N> {
     /// Returns the values of all counters at one instant of this call.
-    pub(super) fn sums(&self) -> [i64; N] {
+    pub(super) fn sums(&self) -> Sums<'_> {
         // Acquire: pairs with the Release in `begin_flip`. A flip with a higher number began after
         // this load, and therefore during this call.
         let arrived = self.flips.load(Acquire);
@@ -54,36 +53,37 @@ impl<const N: usize> Core<N> {
         // Callers that arrived together share a flip that began after they arrived.
         let shared = self.flips.load(Relaxed).wrapping_sub(arrived) as i32 > 0;
         if shared && !self.flip_incomplete.load(Relaxed) {
-            return core::array::from_fn(|index| self.last[index].load(Relaxed));
+            return Sums { values: Values::Last(&self.last), _guard: guard };
         }
         // The previous lock holder may have changed to shared mode. Then the one word is the value,
         // and lanes and the other bank hold adds that it already includes.
         if let Some(now) = self.shared_value() {
-            return [now.count; N];
+            return Sums { values: Values::One(now.count), _guard: guard };
         }
-        self.flip(&guard, |gate| gate).values
+        self.flip(&guard, |gate| gate);
+        Sums { values: Values::Last(&self.last), _guard: guard }
     }
 
-    /// Flips the banks. `then` maps the new gate, and may close it.
-    pub(super) fn flip(
-        &self,
-        guard: &Guard<'_>,
-        then: impl Fn(GateState) -> GateState,
-    ) -> FlipResult<N> {
-        let (pending, mut result) = self.begin_flip(guard, then);
+    /// Flips the banks, and stores the values in `self.last`.
+    ///
+    /// `then` maps the new gate, and may close it. Returns the part of the values that is in lanes,
+    /// of all counters together.
+    pub(super) fn flip(&self, guard: &Guard<'_>, then: impl Fn(GateState) -> GateState) -> i64 {
+        let (pending, frozen) = self.begin_flip(guard, then);
         if pending.needs_fence() {
             fence::fence();
         }
-        self.end_flip(guard, pending, &mut result);
-        result
+        frozen.wrapping_add(self.end_flip(guard, pending))
     }
 
     /// Runs steps 1 and 2. The caller runs the fence of step 3, for one counter or for many.
+    ///
+    /// Stores the values of the inactive bank in `self.last`. Returns the part that is in lanes.
     pub(super) fn begin_flip(
         &self,
         _guard: &Guard<'_>,
         then: impl Fn(GateState) -> GateState,
-    ) -> (PendingFlip, FlipResult<N>) {
+    ) -> (PendingFlip, i64) {
         let before = self.gate.load();
         let pending = PendingFlip { before, number: self.flips.load(Relaxed).wrapping_add(1) };
         let (old, new) = (before.bank(), before.flipped().bank());
@@ -93,7 +93,7 @@ impl<const N: usize> Core<N> {
             fence::fence();
         }
         self.freeze(before, new);
-        let frozen = self.add_up(before, new);
+        let frozen = self.add_up(before, new, |last, sum| last.store(sum, Relaxed));
         self.open(before, new);
         // Release: pairs with the Acquire in `sums`. The flip happens after its number is
         // published.
@@ -106,37 +106,30 @@ impl<const N: usize> Core<N> {
         (pending, frozen)
     }
 
-    /// Runs the rest of step 3 and step 4: adds up the old bank, and completes `result`.
-    pub(super) fn end_flip(
-        &self,
-        _guard: &Guard<'_>,
-        pending: PendingFlip,
-        result: &mut FlipResult<N>,
-    ) {
+    /// Runs the rest of step 3 and step 4: adds the old bank to `self.last`.
+    ///
+    /// No other flip has begun since `pending`. Returns the part of the old bank that is in lanes.
+    pub(super) fn end_flip(&self, _guard: &Guard<'_>, pending: PendingFlip) -> i64 {
         let (before, old) = (pending.before, pending.before.bank());
         self.freeze(before, old);
-        let rest = self.add_up(before, old);
-        for index in 0..N {
-            result.values[index] = result.values[index].wrapping_add(rest.values[index]);
-            result.lanes[index] = result.lanes[index].wrapping_add(rest.lanes[index]);
-            self.last[index].store(result.values[index], Relaxed);
-        }
+        let rest = self.add_up(before, old, |last, sum| {
+            last.store(last.load(Relaxed).wrapping_add(sum), Relaxed);
+        });
         self.flip_incomplete.store(false, Relaxed);
+        rest
     }
 
-    fn each_lane(&self, gate: GateState, mut visit: impl FnMut(usize, CounterCell, usize)) {
+    fn each_lane(&self, gate: GateState, mut visit: impl FnMut(CounterCell, usize)) {
         let Some(item) = gate.item() else { return };
-        // The number of lanes is read after each change of the gate, so it includes every lane that
-        // an add may have used.
-        for lane in 1..=table::in_use() {
+        for lane in lanes() {
             for index in 0..N {
-                visit(index, CounterCell::of(item, index), lane);
+                visit(CounterCell::of(item, index), lane);
             }
         }
     }
 
     fn freeze(&self, gate: GateState, bank: usize) {
-        self.each_lane(gate, |_, cell, lane| cell.freeze(lane, bank));
+        self.each_lane(gate, |cell, lane| cell.freeze(lane, bank));
         self.freeze_shared(bank);
     }
 
@@ -145,16 +138,78 @@ impl<const N: usize> Core<N> {
     }
 
     fn open(&self, gate: GateState, bank: usize) {
-        self.each_lane(gate, |_, cell, lane| cell.open(lane, bank));
+        self.each_lane(gate, |cell, lane| cell.open(lane, bank));
         self.shared.iter().for_each(|pairs| pairs[bank].open());
     }
 
-    fn add_up(&self, gate: GateState, bank: usize) -> FlipResult<N> {
-        let mut lanes = [0i64; N];
-        self.each_lane(gate, |index, cell, lane| {
-            lanes[index] = lanes[index].wrapping_add(cell.count(lane, bank));
-        });
-        let shared = |index: usize| self.shared[index][bank].load().count;
-        FlipResult { values: core::array::from_fn(|i| lanes[i].wrapping_add(shared(i))), lanes }
+    /// Adds up a frozen bank: calls `put` with each counter's word in `self.last` and its sum.
+    ///
+    /// Returns the part of all sums that is in lanes.
+    fn add_up(&self, gate: GateState, bank: usize, put: impl Fn(&AtomicI64, i64)) -> i64 {
+        if N < BLOCK {
+            return (0..N).fold(0, |all, first| {
+                all.wrapping_add(self.add_up_block::<1>(gate, bank, first, &put))
+            });
+        }
+        // Lanes are far apart, and cells of one lane are side by side.
+        (0..N).step_by(BLOCK).fold(0, |all, first| {
+            all.wrapping_add(self.add_up_block::<BLOCK>(gate, bank, first, &put))
+        })
+    }
+
+    /// Adds up at most `LEN` counters from `first` on.
+    fn add_up_block<const LEN: usize>(
+        &self,
+        gate: GateState,
+        bank: usize,
+        first: usize,
+        put: &impl Fn(&AtomicI64, i64),
+    ) -> i64 {
+        let mut sums = [0i64; LEN];
+        if let Some(item) = gate.item() {
+            for lane in lanes() {
+                for (sum, index) in sums.iter_mut().zip(first..N) {
+                    *sum = sum.wrapping_add(CounterCell::of(item, index).count(lane, bank));
+                }
+            }
+        }
+        for (&sum, index) in sums.iter().zip(first..N) {
+            put(&self.last[index], sum.wrapping_add(self.shared[index][bank].load().count));
+        }
+        sums.into_iter().fold(0, i64::wrapping_add)
+    }
+}
+
+/// Returns the lanes in use.
+///
+/// Their number is read after each change of the gate, so it includes every lane that an add may
+/// have used.
+fn lanes() -> core::ops::RangeInclusive<usize> {
+    1..=table::in_use()
+}
+
+/// The exact values of counters at one instant, while their lock is held.
+///
+/// They are no array on the stack, which may be too small for it.
+pub(super) struct Sums<'a> {
+    values: Values<'a>,
+    _guard: Guard<'a>,
+}
+
+enum Values<'a> {
+    /// The values that the last flip has stored.
+    Last(&'a [AtomicI64]),
+    /// The value of a single counter, in shared mode.
+    One(i64),
+}
+
+impl Sums<'_> {
+    /// Returns the value of counter `index`.
+    pub(super) fn of(&self, index: usize) -> i64 {
+        match self.values {
+            // Relaxed: only holders of the lock access the words.
+            Values::Last(last) => last[index].load(Relaxed),
+            Values::One(value) => value,
+        }
     }
 }

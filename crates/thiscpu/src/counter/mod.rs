@@ -5,6 +5,7 @@ mod cell;
 mod core;
 mod counters;
 mod flip;
+mod in_flight;
 mod mode;
 mod pair;
 mod sum_all;
@@ -12,10 +13,12 @@ mod window;
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::sync::Arc;
 
 pub(crate) use self::cell::bytes as bytes_per_lane;
 use self::core::{Batch, Core};
 pub use self::counters::Counters;
+pub use self::in_flight::{InFlight, OwnedInFlight};
 use self::sum_all::sealed::{Flips, Sealed};
 pub use self::sum_all::{Summable, sum_all};
 use self::window::Estimate;
@@ -49,8 +52,15 @@ use crate::section::{Outcome, Processor, Sections as _};
 /// # Consistency
 ///
 /// All operations are linearizable: each takes effect at one instant between its start and its end.
-/// The range of `bounds` holds at one such instant. Adds are relaxed. A sum includes every add that
-/// happens before it: by program order, a join or a lock.
+/// The range of `bounds` holds at one such instant. A sum includes every add that happens before
+/// it: by program order, a join or a lock.
+///
+/// # Memory order
+///
+/// What a thread did before an `add` or `set` happens before the return of each `sum`, `take` or
+/// `sum_all` whose result includes it. `read`, `bounds` and `compare` order nothing. An add need
+/// not see what preceded a sum that does not include it. [The design
+/// page](crate::design::ordering) has the argument for each tier.
 ///
 /// # Modes and memory
 ///
@@ -155,6 +165,8 @@ impl Counter {
     /// Writes one cache line of this CPU, and reads one that is shared but hardly ever written.
     /// Needs no fence. May be called from anywhere, signal handlers included.
     ///
+    /// A thread that gets a [`sum`](Counter::sum) with this add sees what this thread did before.
+    ///
     /// # Panics
     ///
     /// If the environment variable `THISCPU_TIER` is invalid, or names a tier that this system
@@ -178,6 +190,41 @@ impl Counter {
     #[inline(always)]
     pub fn dec(&self) {
         self.add(-1);
+    }
+
+    /// Adds 1, and subtracts it again when the returned guard is dropped.
+    ///
+    /// Costs one add, and another when the guard is dropped, on whatever CPU that is. A guard that
+    /// is forgotten by `mem::forget` counts forever.
+    ///
+    /// ```
+    /// use thiscpu::Counter;
+    ///
+    /// static REQUESTS: Counter = Counter::new();
+    ///
+    /// let request = REQUESTS.in_flight();
+    /// assert_eq!(REQUESTS.sum(), 1);
+    /// std::thread::spawn(move || drop(request)).join().unwrap();
+    /// assert_eq!(REQUESTS.sum(), 0);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Under the conditions of [`add`](Counter::add).
+    pub fn in_flight(&self) -> InFlight<'_> {
+        InFlight::new(self)
+    }
+
+    /// Adds 1, and subtracts it when the returned guard, which keeps the counter, is dropped.
+    ///
+    /// Like [`in_flight`](Counter::in_flight), for a counter in an `Arc`. The guard is `'static`;
+    /// see [`OwnedInFlight`].
+    ///
+    /// # Panics
+    ///
+    /// Under the conditions of [`add`](Counter::add).
+    pub fn in_flight_owned(self: &Arc<Self>) -> OwnedInFlight {
+        OwnedInFlight::new(Arc::clone(self))
     }
 
     /// Returns an estimate: the middle of the [`bounds`](Counter::bounds).
@@ -206,6 +253,8 @@ impl Counter {
     /// An add never waits for a sum: at most, an add in progress restarts its section. Callers that
     /// arrive together share one fence. Must not be called from a signal handler.
     ///
+    /// The caller sees what each thread did before the adds that the result includes.
+    ///
     /// # Panics
     ///
     /// If fences have become impossible, because a sandbox installed after the first use denies
@@ -213,7 +262,7 @@ impl Counter {
     pub fn sum(&self) -> i64 {
         match self.core.shared_value() {
             Some(now) => now.count,
-            None => self.core.sums()[0],
+            None => self.core.sums().of(0),
         }
     }
 

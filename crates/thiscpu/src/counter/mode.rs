@@ -83,7 +83,7 @@ impl Core<1> {
         if let Some(now) = self.shared_value() {
             return now.count;
         }
-        let [lanes] = self.flip(guard, |gate| gate.closed()).lanes;
+        let lanes = self.flip(guard, |gate| gate.closed());
         let gate = self.gate.load();
         let [active, other] = self.active_first(0, gate.bank());
         let frozen = lanes.wrapping_add(other.load().count);

@@ -6,7 +6,7 @@
 //! own. No thread holds two counters' locks, so their order does not matter.
 
 use super::core::Core;
-use super::flip::{FlipResult, PendingFlip};
+use super::flip::PendingFlip;
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::fence;
 use crate::sys::lock::Lock;
@@ -28,16 +28,16 @@ pub(super) mod sealed {
     pub trait Flips {
         fn values(&self) -> usize;
 
-        /// Begins the sum: stores a part of each value in `values`, or the whole value.
+        /// Begins the sum: stores the values in `values` if they are known without a fence.
         fn begin(&self, values: &mut [i64]) -> PendingSum;
 
-        /// Ends the sum, after the fence that `pending` needed: completes `values`.
+        /// Ends the sum, after the fence that `pending` needed: stores the values, if not done.
         fn end(&self, pending: PendingSum, values: &mut [i64]);
     }
 }
 use sealed::{Flips, Sealed};
 
-/// A sum between its two steps: the flip that must end, or `None` if the value is complete.
+/// A sum between its two steps: the flip that must end, or `None` if the values are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingSum(Option<PendingFlip>);
 
@@ -123,25 +123,21 @@ impl<const N: usize> Flips for Core<N> {
             values.fill(now.count);
             return PendingSum(None);
         }
-        let (pending, frozen) = self.begin_flip(&guard, |gate| gate);
-        values.copy_from_slice(&frozen.values);
-        PendingSum(Some(pending))
+        PendingSum(Some(self.begin_flip(&guard, |gate| gate).0))
     }
 
     fn end(&self, pending: PendingSum, values: &mut [i64]) {
         let Some(flip) = pending.0 else { return };
         let guard = self.lock();
-        let mut result = FlipResult { values: [0; N], lanes: [0; N] };
-        result.values.copy_from_slice(values);
         if self.flips.load(Relaxed) == flip.number {
-            self.end_flip(&guard, flip, &mut result);
+            self.end_flip(&guard, flip);
         } else if self.flip_incomplete.load(Relaxed) {
-            result = self.flip(&guard, |gate| gate);
-        } else {
-            // Another thread has flipped the counter since. That flip began after this call, so its
-            // instant is within the call too.
-            result.values = core::array::from_fn(|index| self.last[index].load(Relaxed));
+            self.flip(&guard, |gate| gate);
         }
-        values.copy_from_slice(&result.values);
+        // Otherwise another thread has flipped the counter since. That flip began after this call,
+        // so its instant is within the call too.
+        for (value, last) in values.iter_mut().zip(&self.last) {
+            *value = last.load(Relaxed);
+        }
     }
 }

@@ -7,10 +7,10 @@ use super::direct::{DirectTable, HAS_DIRECT};
 use super::{region, table};
 use crate::sys::Host;
 use crate::sys::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sys::cpu_set::CPUS_MAX;
 use crate::sys::machine::Machine as _;
 use crate::sys::rseq::index_ptr;
 use crate::sys::startup;
-use crate::sys::topology::CPUS_MAX;
 use crate::tier::Tier;
 
 /// Returns the table entry of this thread's lane, or 0 if it has none right now.

@@ -12,7 +12,7 @@ use crate::sys::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use crate::sys::topology::CPUS_MAX;
+use crate::sys::cpu_set::CPUS_MAX;
 
 /// The direct table of malloc's size classes, which have the most calls.
 pub static MALLOC_TABLE: MallocTable = MallocTable {

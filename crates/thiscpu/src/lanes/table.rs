@@ -18,7 +18,7 @@ use crate::sys::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Relaxed, SeqCst},
 };
-use crate::sys::topology::CPUS_MAX;
+use crate::sys::cpu_set::CPUS_MAX;
 
 /// The distance from an item in one lane to the same item in the next, in bytes.
 ///

@@ -65,6 +65,12 @@ use crate::sys::atomic::Ordering::{AcqRel, Relaxed};
 /// A counter has 62 bits and wraps around on overflow. An exact read of a counter while it
 /// overflows may miss charges to it that are made before the read ends.
 ///
+/// # Memory order
+///
+/// What a thread did before a charge or a transfer happens before the return of each exact read
+/// whose result includes it. `read` orders nothing. [The design page](crate::design::ordering) has
+/// the argument for each tier.
+///
 /// # Where it may be used
 ///
 /// - On any thread, and in children of `fork`, which continue with copies.
@@ -279,6 +285,26 @@ impl<const N: usize> Account<N> {
     /// Under the conditions of [`Counter::sum`](crate::Counter::sum).
     pub fn snapshot(&self) -> [i64; N] {
         self.0.ledger().snapshot(self.0)
+    }
+
+    /// Stores the exact values of all counters, at one instant of this call.
+    ///
+    /// Costs and waits as [`snapshot`](Account::snapshot) does.
+    ///
+    /// # Panics
+    ///
+    /// Under the conditions of [`Counter::sum`](crate::Counter::sum). Then `values` is unchanged.
+    ///
+    /// ```
+    /// let ledger = thiscpu::Ledger::<2>::new();
+    /// let account = ledger.open();
+    /// account.charge(1, 300);
+    /// let mut values = [0; 2];
+    /// account.snapshot_into(&mut values);
+    /// assert_eq!(values, [0, 300]);
+    /// ```
+    pub fn snapshot_into(&self, values: &mut [i64; N]) {
+        *values = self.snapshot();
     }
 
     /// Moves `n` from counter `index` of this account to that of `other`, at one instant.

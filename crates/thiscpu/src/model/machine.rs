@@ -313,6 +313,10 @@ impl machine::Machine for Model {
         4096
     }
 
+    fn is_vfork_child() -> bool {
+        false
+    }
+
     fn coarse_time() -> u64 {
         now().clock.get()
     }

@@ -15,6 +15,7 @@
 
 pub(crate) mod atomic;
 mod checker;
+mod data;
 pub(crate) mod double;
 mod exhaustive;
 mod machine;
@@ -22,6 +23,7 @@ mod memory;
 mod random;
 mod sections;
 
+pub use data::Data;
 pub use exhaustive::exhaustive;
 pub use machine::{Machine, Thread, advance_clock_1s, choose, leave_lanes, run_on, spawn, tick};
 pub(crate) use machine::{Model, local, tier};

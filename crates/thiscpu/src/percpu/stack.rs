@@ -48,6 +48,9 @@ impl Default for Link {
 /// example (Turner and Hunter). The atomic tier uses Treiber's stack, with a number beside the
 /// head.
 ///
+/// What a thread did before it pushed a node happens before the return of the call that takes the
+/// node out.
+///
 /// Dropping the stack leaks the nodes that are still in it; [`drain`](PerCpuStack::drain) takes
 /// them out.
 ///

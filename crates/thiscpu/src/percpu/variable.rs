@@ -24,8 +24,11 @@ use crate::section::Outcome;
 ///
 /// Each operation takes 1 to 2 ns and touches one cache line of its CPU. In the rseq tiers it is
 /// wait-free: after a bounded number of restarts it uses the shared lane. In the atomic tier it is
-/// lock-free. Operations may be called from signal handlers and after `fork`. They are relaxed:
-/// they order no other memory accesses, except on their own CPU.
+/// lock-free. Operations may be called from signal handlers and after `fork`.
+///
+/// What a thread did before it changed a word happens before the return of each later operation on
+/// that word, also by a thread on another CPU to which the word has moved. Words of different CPUs
+/// order nothing, and neither does `lanes`.
 ///
 /// Each word starts as 0 or null. The variable takes the size of `T`, rounded up to 8 bytes, for
 /// each CPU in use, and once more for the shared lane. Dropping it may wait for threads that create

@@ -83,16 +83,16 @@ macro_rules! raw {
                 let (outcome, value) = unsafe { Processor::cmpxchg(item, old, new) };
                 (SectionOutcome(outcome), value)
             }
-            // Loads and adds are relaxed, because a lane's count orders nothing else. The exchanges
-            // are AcqRel and pair with each other: the thread that takes a pointer sees its
-            // contents, as it does between sections of one CPU.
+            // Loads are relaxed: `lanes` promises no order. The changes are AcqRel and pair with
+            // each other: a change sees what threads did before earlier changes of this word, as it
+            // does between sections of one CPU.
             unsafe fn load(address: usize) -> Self {
                 // SAFETY: the caller guarantees that the word is alive, aligned and of this size.
                 unsafe { (*(address as *const $atomic)).load(Relaxed) }
             }
             unsafe fn atomic_add_return(address: usize, n: Self) -> Self {
                 // SAFETY: the caller guarantees that the word is alive, aligned and of this size.
-                let before = unsafe { (*(address as *const $atomic)).fetch_add(n, Relaxed) };
+                let before = unsafe { (*(address as *const $atomic)).fetch_add(n, AcqRel) };
                 before.wrapping_add(n)
             }
             unsafe fn atomic_xchg(address: usize, new: Self) -> Self {

@@ -317,10 +317,14 @@ accesses! {
     /// [`enable_direct`](crate::lanes::current::enable_direct) has set the pointer.
     pub(crate) Direct;
     /// By the gate, once sections are ready: the offsets of the rseq area are published.
+    ///
+    /// A pop also counts down in the item's first word, 32 bits that start as 0. If they are not
+    /// above 0, it leaves. Models leave the countdown out, because it orders nothing.
     pub Ready;
     /// By malloc's direct table, which leads to the item of the gate.
     ///
-    /// The thread's index pointer leads to its lane index, as for `Direct`.
+    /// The thread's index pointer leads to its lane index, as for `Direct`. On targets with direct
+    /// tables, a pop counts down as for `Ready`.
     pub DirectMalloc;
 }
 
@@ -329,7 +333,8 @@ pub(crate) trait SlabSections {
     /// Pops an object off this lane, or returns 0. Inlined into the caller.
     ///
     /// Takes the hot object if there is one, else the uppermost object of the sheaf. The result is
-    /// 0 if the lane is empty, or if the section was refused or aborted for any other reason.
+    /// 0 if the lane is empty, or if the section was refused or aborted for any other reason. Some
+    /// kinds of [`Access`] are refused at the end of a countdown, too.
     ///
     /// # Safety
     ///

@@ -10,7 +10,7 @@ pub(crate) mod backend;
 mod cache;
 pub(crate) mod class;
 mod constructed;
-mod lane;
+pub(crate) mod lane;
 mod prefill;
 mod raw;
 mod stats;

@@ -27,8 +27,9 @@
 
 use core::sync::atomic::{Ordering::SeqCst, fence};
 
+use super::cpu_set::CpuSet;
 use super::errno;
-use super::topology::{self, CpuSet};
+use super::topology;
 
 /// How often to try what can fail only by chance.
 const TRIES: usize = 1000;
@@ -41,11 +42,10 @@ const TRIES_TO_GO: usize = 100_000;
 
 /// What a walk needs of the system; tests replace it.
 trait CpuAccess {
-    /// Lists the active CPUs that some thread of this process may use.
+    /// Replaces `cpus` by the active CPUs that some thread of this process may use.
     ///
-    /// Also returns a number that depends on which threads were seen. `None` if the kernel does not
-    /// say.
-    fn list(&self) -> Option<(CpuSet, u64)>;
+    /// Returns a number that depends on which threads were seen. `None` if the kernel does not say.
+    fn list(&self, cpus: &mut CpuSet) -> Option<u64>;
 
     fn go(&self, cpu: usize) -> Visit;
 }
@@ -64,8 +64,8 @@ enum Visit {
 struct Linux;
 
 impl CpuAccess for Linux {
-    fn list(&self) -> Option<(CpuSet, u64)> {
-        topology::cpus_of_all_threads()
+    fn list(&self, cpus: &mut CpuSet) -> Option<u64> {
+        topology::cpus_of_all_threads(cpus)
     }
 
     fn go(&self, cpu: usize) -> Visit {
@@ -95,7 +95,10 @@ fn this_cpu() -> Option<usize> {
 ///
 /// Restores the thread's affinity afterwards. An error says why the walk is impossible.
 pub(super) fn run_on_every_cpu() -> Result<(), &'static str> {
-    let own = topology::own_affinity().ok_or("sched_getaffinity is denied")?;
+    let mut own = CpuSet::empty();
+    if !topology::own_affinity(&mut own) {
+        return Err("sched_getaffinity is denied");
+    }
     // SeqCst: pairs with the kernel's full barrier at each context switch. This is F.
     fence(SeqCst);
     let result = walk(&Linux);
@@ -103,7 +106,8 @@ pub(super) fn run_on_every_cpu() -> Result<(), &'static str> {
     // that. If all CPUs of a thread have gone offline, the kernel lets it run anywhere; this does
     // the same, because the thread must not stay where the walk has ended.
     if !topology::set_affinity(&own) {
-        topology::set_affinity(&CpuSet::full());
+        const EVERY_CPU: &CpuSet = &CpuSet::full();
+        topology::set_affinity(EVERY_CPU);
     }
     // SeqCst: pairs with the kernel's full barrier at each context switch, so that this thread sees
     // what others did before they left.
@@ -112,26 +116,37 @@ pub(super) fn run_on_every_cpu() -> Result<(), &'static str> {
 }
 
 fn walk(system: &impl CpuAccess) -> Result<(), &'static str> {
-    let cpus = stable_list(system)?;
+    let mut cpus = CpuSet::empty();
+    stable_list(system, &mut cpus)?;
     cpus.iter().try_for_each(|cpu| visit(system, cpu))
 }
 
-/// Lists the CPUs of all threads.
+/// Replaces `cpus` by the CPUs of all threads.
 ///
 /// A thread that exits during a listing can make the kernel leave out another one. So this lists
 /// the threads until two lists in a row agree. A thread that exited during the first would be
 /// missing from the second; if none is, none was left out.
-fn stable_list(system: &impl CpuAccess) -> Result<CpuSet, &'static str> {
+fn stable_list(system: &impl CpuAccess, cpus: &mut CpuSet) -> Result<(), &'static str> {
     const UNKNOWN: &str = "the threads cannot be listed";
     let mut before = None;
     for _ in 0..TRIES {
-        let (cpus, seen) = system.list().ok_or(UNKNOWN)?;
+        let seen = system.list(cpus).ok_or(UNKNOWN)?;
         if before == Some(seen) {
-            return Ok(cpus);
+            return Ok(());
         }
         before = Some(seen);
     }
     Err(UNKNOWN)
+}
+
+/// Returns whether some thread may use `cpu` now.
+///
+/// A function of its own, because a set is large, and the caller already has two.
+#[inline(never)]
+fn is_listed(system: &impl CpuAccess, cpu: usize) -> Result<bool, &'static str> {
+    let mut cpus = CpuSet::empty();
+    stable_list(system, &mut cpus)?;
+    Ok(cpus.contains(cpu))
 }
 
 fn visit(system: &impl CpuAccess, cpu: usize) -> Result<(), &'static str> {
@@ -140,7 +155,7 @@ fn visit(system: &impl CpuAccess, cpu: usize) -> Result<(), &'static str> {
         match system.go(cpu) {
             Visit::Arrived => return Ok(()),
             Visit::Moved => {}
-            Visit::Unusable if !stable_list(system)?.contains(cpu) => return Ok(()),
+            Visit::Unusable if !is_listed(system, cpu)? => return Ok(()),
             // The CPU may have become active again in between.
             Visit::Unusable if refused < TRIES => refused += 1,
             Visit::Unusable => {
@@ -176,12 +191,12 @@ mod tests {
     }
 
     impl CpuAccess for Planned {
-        fn list(&self) -> Option<(CpuSet, u64)> {
-            let mut set = CpuSet::empty();
-            self.cpus.borrow().iter().for_each(|&cpu| set.insert(cpu));
+        fn list(&self, cpus: &mut CpuSet) -> Option<u64> {
+            *cpus = CpuSet::empty();
+            self.cpus.borrow().iter().for_each(|&cpu| cpus.insert(cpu));
             let mut threads = self.threads.borrow_mut();
             let seen = if threads.len() > 1 { threads.remove(0) } else { 0 };
-            Some((set, seen))
+            Some(seen)
         }
 
         fn go(&self, cpu: usize) -> Visit {
@@ -247,8 +262,13 @@ mod tests {
 
     #[test]
     fn walk_restores_the_callers_affinity() {
-        let before = topology::own_affinity();
+        let own_affinity = || {
+            let mut own = CpuSet::empty();
+            assert!(topology::own_affinity(&mut own));
+            own
+        };
+        let before = own_affinity();
         assert_eq!(run_on_every_cpu(), Ok(()));
-        assert_eq!(topology::own_affinity(), before);
+        assert_eq!(own_affinity(), before);
     }
 }

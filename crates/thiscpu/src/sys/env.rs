@@ -6,7 +6,7 @@
 
 use core::ffi::{CStr, c_char};
 
-use super::{errno, topology::File};
+use super::{errno, file};
 
 /// The longest prefix kept of a value in `/proc`, in bytes; meaningful values are shorter.
 const KEPT_BYTES: usize = 128;
@@ -27,9 +27,7 @@ pub(crate) fn var<T>(name: &CStr, look: impl FnOnce(Option<&[u8]>) -> T) -> T {
     }
     // SAFETY: no thread changes the environment meanwhile, as the callers of `set_var` guarantee.
     if unsafe { environ.is_null() } {
-        let mut search = Search::new(name.to_bytes());
-        search.read();
-        return look(search.value());
+        return look_in_proc(name, look);
     }
     // SAFETY: the name ends with a zero byte. The value does too, and stays where it is as long as
     // the program does not change the environment.
@@ -38,6 +36,18 @@ pub(crate) fn var<T>(name: &CStr, look: impl FnOnce(Option<&[u8]>) -> T) -> T {
         (!value.is_null()).then(|| CStr::from_ptr(value))
     };
     look(value.map(CStr::to_bytes))
+}
+
+/// Calls `look` with the value that the variable had when the program started.
+///
+/// A function of its own, so that `var` needs no room for the search.
+#[cold]
+#[inline(never)]
+fn look_in_proc<T>(name: &CStr, look: impl FnOnce(Option<&[u8]>) -> T) -> T {
+    let mut search = Search::new(name.to_bytes());
+    // Without `/proc` the variable is not set.
+    let _ = file::each_byte(c"/proc/self/environ", |byte| search.parse(byte));
+    look(search.value())
 }
 
 /// Returns whether the kernel gave this program rights that its caller does not have.
@@ -49,7 +59,7 @@ fn is_privileged() -> bool {
 /// The state of a parse of `NAME=value` entries that each end with a zero byte.
 #[derive(Clone, Copy)]
 enum ParseState {
-    /// In a name, of which so many bytes have matched.
+    /// In a name; the number of bytes that have matched.
     Name(usize),
     /// In an entry with another name.
     Other,
@@ -57,7 +67,7 @@ enum ParseState {
     Behind,
 }
 
-/// A search for one variable in `/proc/self/environ`, which is read in pieces.
+/// A search for one variable in the bytes of `/proc/self/environ`.
 struct Search<'a> {
     name: &'a [u8],
     state: ParseState,
@@ -68,14 +78,6 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(name: &'a [u8]) -> Self {
         Search { name, state: ParseState::Name(0), value: [0; KEPT_BYTES], filled: 0 }
-    }
-
-    fn read(&mut self) {
-        let Some(file) = File::open(c"/proc/self/environ", 0) else { return };
-        let mut piece = [0; 512];
-        while let Some(read @ 1..) = file.read(&mut piece) {
-            piece[..read].iter().for_each(|&byte| self.parse(byte));
-        }
     }
 
     fn parse(&mut self, byte: u8) {

@@ -8,7 +8,7 @@
 //! allocator's first use may come in the middle of the loader's own work, and `dlopen` allocates.
 
 use core::arch::global_asm;
-use core::ffi::c_void;
+use core::ffi::{c_char, c_int, c_void};
 use core::hint::black_box;
 
 // The dynamic section of this object; a static program that is not relocated has none.
@@ -43,9 +43,27 @@ pub(crate) fn init() -> bool {
         if libc::dladdr(here, &mut info) == 0 || info.dli_fname.is_null() {
             return false;
         }
+        // glibc before 2.34 has `dlopen` and `dlclose` in a library of their own. In a process
+        // without it, nothing can unmap this object.
+        let Some(dlopen) = dlopen() else { return true };
         // The handle is leaked, because its reference keeps the object loaded.
         let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-        !libc::dlopen(info.dli_fname, flags).is_null()
+        !dlopen(info.dli_fname, flags).is_null()
+    }
+}
+
+type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+
+/// Returns the function `dlopen`, if the process has it.
+///
+/// Looks it up, because a static program never calls it, and its linker would warn of any reference
+/// to it.
+fn dlopen() -> Option<Dlopen> {
+    // SAFETY: the result is null, or the address of the C library's function or of one that
+    // replaces it, which has this type. `None` has the representation of null.
+    unsafe {
+        let function = libc::dlsym(libc::RTLD_DEFAULT, c"dlopen".as_ptr());
+        core::mem::transmute::<*mut c_void, Option<Dlopen>>(function)
     }
 }
 

@@ -72,6 +72,10 @@ impl Machine for Linux {
         fork::page_bytes()
     }
 
+    fn is_vfork_child() -> bool {
+        vfork_word::is_child()
+    }
+
     fn coarse_time() -> u64 {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the kernel writes the time to `now`.
@@ -228,9 +232,11 @@ impl Machine for Linux {
     }
 
     fn is_mapped(address: usize, bytes: usize) -> bool {
+        // The C library's function is a cancellation point.
+        //
         // SAFETY: msync changes no memory. It may write mapped files back, which the kernel does at
         // any time.
-        unsafe { libc::msync(address as *mut _, bytes, libc::MS_ASYNC) == 0 }
+        unsafe { libc::syscall(libc::SYS_msync, address, bytes, libc::MS_ASYNC) == 0 }
     }
 
     unsafe fn unmap(address: usize, bytes: usize) -> bool {

@@ -52,6 +52,9 @@ pub(crate) trait Machine {
     /// Returns the size of a page that is not huge, in bytes.
     fn page_bytes() -> usize;
 
+    /// Returns whether the caller may be a child that runs on the memory of its parent's thread.
+    fn is_vfork_child() -> bool;
+
     /// Returns the time since some start, in nanoseconds, precise to a few milliseconds.
     fn coarse_time() -> u64;
 

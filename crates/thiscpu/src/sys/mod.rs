@@ -6,11 +6,13 @@
 
 pub(crate) mod atomic;
 pub(crate) mod bits;
+pub(crate) mod cpu_set;
 mod cpu_walk;
 pub(crate) mod double;
 pub(crate) mod env;
 pub(crate) mod errno;
 pub(crate) mod fence;
+mod file;
 pub(crate) mod fork;
 mod keep_mapped;
 #[cfg(not(thiscpu_model))]

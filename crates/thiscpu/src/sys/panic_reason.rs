@@ -14,8 +14,6 @@ thread_local! {
 pub enum PanicReason {
     /// Fences are denied.
     FenceDenied,
-    /// More units were released to a budget than were held.
-    OverReleased,
     /// The system gave no memory for accounts.
     NoMemory,
     /// Anything else, which is a bug of this library.
@@ -29,6 +27,11 @@ impl PanicReason {
     pub(crate) fn panic(self, message: Arguments<'_>) -> ! {
         NOTED.set(self);
         panic!("{message}")
+    }
+
+    /// Returns the reason for the panic that is in progress, for panic hooks.
+    pub fn noted() -> PanicReason {
+        NOTED.get()
     }
 
     /// Returns the reason for the panic that the calling thread has just caught.

@@ -33,6 +33,8 @@ pub fn write_line(to: i32, what: fmt::Arguments<'_>) {
     // An error means that the line was cut off.
     let _ = line.write_fmt(what);
     line.text[line.filled] = b'\n';
+    // The C library's function is a cancellation point.
+    //
     // SAFETY: the buffer has `filled` bytes of text and the newline.
-    unsafe { libc::write(to, line.text.as_ptr().cast(), line.filled + 1) };
+    unsafe { libc::syscall(libc::SYS_write, to, line.text.as_ptr(), line.filled + 1) };
 }

@@ -1,152 +1,32 @@
 //! CPUs and NUMA nodes: possible, online, allowed; with or without `/sys`.
 //!
-//! Nothing here allocates or takes a lock. Bare system calls read files into buffers on the stack.
+//! Nothing here allocates or takes a lock.
 
 use core::ffi::CStr;
+use core::sync::atomic::AtomicU64;
 
+use super::cpu_set::{CPUS_MAX, CpuSet, ListParser, WORDS};
 use super::errno;
+use super::file::{self, File};
 
-/// A number above any CPU's: Linux can be built for 8,192 CPUs on x86-64.
-pub(crate) const CPUS_MAX: usize = 16_384;
-const WORDS: usize = CPUS_MAX / 64;
-
-/// A set of CPU or node numbers, each below 16,384.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CpuSet {
-    words: [u64; WORDS],
-}
-
-impl CpuSet {
-    pub(crate) const fn empty() -> Self {
-        CpuSet { words: [0; WORDS] }
-    }
-
-    pub(crate) const fn full() -> Self {
-        CpuSet { words: [!0; WORDS] }
-    }
-
-    /// Adds `cpu` to the set, if it is below 16,384.
-    pub(crate) fn insert(&mut self, cpu: usize) {
-        if let Some(word) = self.words.get_mut(cpu / 64) {
-            *word |= 1 << (cpu % 64);
-        }
-    }
-
-    fn unite(&mut self, other: &CpuSet) {
-        for (word, more) in self.words.iter_mut().zip(&other.words) {
-            *word |= more;
-        }
-    }
-
-    /// Returns whether `cpu` is in the set.
-    pub fn contains(&self, cpu: usize) -> bool {
-        self.words.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
-    }
-
-    /// Returns the number of CPUs in the set.
-    pub fn len(&self) -> usize {
-        self.words.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
-    /// Returns whether the set is empty.
-    pub fn is_empty(&self) -> bool {
-        self.words.iter().all(|&word| word == 0)
-    }
-
-    /// Returns the CPUs in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..CPUS_MAX).filter(|&cpu| self.contains(cpu))
-    }
-
-    /// Parses the kernel's list format, such as `0-4,6-15`; `None` if it is malformed.
-    pub(crate) fn parse(list: &str) -> Option<CpuSet> {
-        let mut set = CpuSet::empty();
-        for range in ranges(list) {
-            let (first, last) = range?;
-            (first..=last).for_each(|cpu| set.insert(cpu));
-        }
-        Some(set)
-    }
-}
-
-/// Returns the first and last CPU of each range of a list, or `None` for a malformed range.
-fn ranges(list: &str) -> impl Iterator<Item = Option<(usize, usize)>> {
-    list.trim().split(',').filter(|range| !range.is_empty()).map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-        (first <= last && last < CPUS_MAX).then_some((first, last))
-    })
-}
-
-impl core::fmt::Display for CpuSet {
-    /// Writes the kernel's list format, such as `0-4,6-15`.
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let mut cpus = self.iter().peekable();
-        let mut separator = "";
-        while let Some(first) = cpus.next() {
-            let mut last = first;
-            while cpus.next_if_eq(&(last + 1)).is_some() {
-                last += 1;
-            }
-            match last - first {
-                0 => write!(f, "{separator}{first}")?,
-                _ => write!(f, "{separator}{first}-{last}")?,
-            }
-            separator = ",";
-        }
-        Ok(())
-    }
-}
-
-/// Reads a whole file; returns `None` if it is missing, not text, or as large as `buffer`.
-pub(crate) fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a str> {
-    let file = File::open(path, 0)?;
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read(&mut buffer[filled..])? {
-            0 => return core::str::from_utf8(&buffer[..filled]).ok(),
-            read => filled += read,
-        }
-    }
-    None
-}
-
-/// A file that is open for reading.
-pub(super) struct File(i32);
-
-impl File {
-    pub(super) fn open(path: &CStr, flags: i32) -> Option<File> {
-        // SAFETY: `path` ends with a zero byte.
-        let file = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | flags) };
-        // Not `then_some`, which would construct a File of -1 and close it.
-        (file >= 0).then(|| File(file))
-    }
-
-    /// Reads into `buffer`, and returns the number of bytes; 0 at the end, `None` on an error.
-    pub(super) fn read(&self, buffer: &mut [u8]) -> Option<usize> {
-        // SAFETY: the buffer is valid for writes of its length.
-        let read = unsafe { libc::read(self.0, buffer.as_mut_ptr().cast(), buffer.len()) };
-        usize::try_from(read).ok()
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        // SAFETY: this value owns the descriptor.
-        unsafe { libc::close(self.0) };
-    }
+/// Calls `visit` with each range of the list in a file; `None` if there is no such list.
+fn each_range_in(path: &CStr, visit: impl FnMut(usize, usize)) -> Option<()> {
+    let mut list = ListParser::new(visit);
+    file::each_byte(path, |byte| list.push(byte))?;
+    list.end()
 }
 
 fn cpus_in(path: &CStr) -> Option<CpuSet> {
-    let mut buffer = [0; 4096];
-    CpuSet::parse(read_file(path, &mut buffer)?).filter(|set| !set.is_empty())
+    let mut set = CpuSet::empty();
+    each_range_in(path, |first, last| (first..=last).for_each(|cpu| set.insert(cpu)))?;
+    (!set.is_empty()).then_some(set)
 }
 
 /// Returns the CPUs that this machine can ever have; without `/sys`, all that masks can hold.
 pub(crate) fn possible() -> CpuSet {
     cpus_in(c"/sys/devices/system/cpu/possible").unwrap_or_else(|| {
         let mut set = CpuSet::empty();
-        (0..mask_bytes().unwrap_or(CPUS_MAX / 8) * 8).for_each(|cpu| set.insert(cpu));
+        (0..mask_bits()).for_each(|cpu| set.insert(cpu));
         set
     })
 }
@@ -156,12 +36,11 @@ pub(crate) fn possible() -> CpuSet {
 /// Uses little stack, because the first use of the library may be in a signal handler that has a
 /// small stack of its own.
 pub(crate) fn possible_count() -> usize {
-    let mut buffer = [0; 512];
-    let list = read_file(c"/sys/devices/system/cpu/possible", &mut buffer);
-    let count = list.and_then(|list| ranges(list).map(|range| range.map(|(a, b)| b - a + 1)).sum());
-    match count {
-        Some(count @ 1..) => count,
-        _ => possible().len(),
+    let mut count = 0;
+    let possible = c"/sys/devices/system/cpu/possible";
+    match each_range_in(possible, |first, last| count += last - first + 1) {
+        Some(()) if count > 0 => count,
+        _ => mask_bits(),
     }
 }
 
@@ -194,31 +73,44 @@ pub(crate) fn node() -> usize {
 /// Returns the online CPUs that thread `tid` may run on; 0 stands for the calling thread.
 pub(crate) fn affinity(tid: i32) -> Option<CpuSet> {
     let mut set = CpuSet::empty();
-    sched_getaffinity(tid, &mut set.words)?;
+    sched_getaffinity(tid, set.words.as_mut_ptr())?;
     Some(set)
 }
 
-/// Returns the CPUs this thread may run on, with offline ones if `/proc` is mounted.
-pub(crate) fn own_affinity() -> Option<CpuSet> {
-    let mut buffer = [0; 8192];
-    let status = read_file(c"/proc/thread-self/status", &mut buffer);
-    let list = |status: &str| {
-        let mut lines = status.lines();
-        CpuSet::parse(lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?)
-    };
-    status.and_then(list).filter(|set| !set.is_empty()).or_else(|| affinity(0))
+/// Adds the CPUs this thread may run on to `set`, with offline ones if `/proc` is mounted.
+///
+/// Returns whether they are known.
+pub(crate) fn own_affinity(set: &mut CpuSet) -> bool {
+    read_allowed(set).is_some_and(|()| !set.is_empty()) || unite_affinity(0, set)
 }
 
-/// Returns the size of the kernel's CPU masks, in bytes.
-fn mask_bytes() -> Option<usize> {
-    sched_getaffinity(0, &mut CpuSet::empty().words)
+/// Adds the CPUs that `/proc` lists for this thread.
+fn read_allowed(set: &mut CpuSet) -> Option<()> {
+    const PREFIX: &[u8] = b"Cpus_allowed_list:";
+    let mut list = ListParser::new(|first, last| (first..=last).for_each(|cpu| set.insert(cpu)));
+    // How many bytes of the prefix the current line has begun with; `None` once it differs.
+    let mut matched = Some(0);
+    file::each_byte(c"/proc/thread-self/status", |byte| match matched {
+        _ if byte == b'\n' => matched = Some(0),
+        Some(count) if count == PREFIX.len() => list.push(byte),
+        Some(count) if PREFIX[count] == byte => matched = Some(count + 1),
+        _ => matched = None,
+    })?;
+    list.end()
 }
 
-fn sched_getaffinity(tid: i32, words: &mut [u64; WORDS]) -> Option<usize> {
-    // SAFETY: `words` is valid for writes of its length.
-    let bytes = unsafe {
-        libc::syscall(libc::SYS_sched_getaffinity, tid, size_of_val(words), words.as_mut_ptr())
-    };
+/// Returns how many CPUs the kernel's masks have bits for, or a number above any CPU's.
+fn mask_bits() -> usize {
+    /// A mask that nobody reads. It is not on the stack, which may be a small one.
+    static UNREAD: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+    sched_getaffinity(0, UNREAD.as_ptr() as *mut u64).map_or(CPUS_MAX, |bytes| bytes * 8)
+}
+
+/// Stores the mask of a thread in `WORDS` words, and returns its size in bytes.
+fn sched_getaffinity(tid: i32, words: *mut u64) -> Option<usize> {
+    // SAFETY: callers pass the words of a set of their own, or of a static of atomics, which may
+    // change at any time. Both are valid for writes of this length.
+    let bytes = unsafe { libc::syscall(libc::SYS_sched_getaffinity, tid, CPUS_MAX / 8, words) };
     usize::try_from(bytes).ok()
 }
 
@@ -232,36 +124,43 @@ pub(crate) fn set_affinity(set: &CpuSet) -> bool {
 }
 
 /// Moves the calling thread to `cpu`, and returns whether it has run there.
+///
+/// Not inlined, because a set is large.
+#[inline(never)]
 pub(crate) fn run_on(cpu: usize) -> bool {
     let mut set = CpuSet::empty();
     set.insert(cpu);
     set_affinity(&set)
 }
 
-/// Returns every online CPU that some thread may run on, and a digest of the threads.
-pub(crate) fn cpus_of_all_threads() -> Option<(CpuSet, u64)> {
+/// Replaces `all` by every online CPU that some thread may run on.
+///
+/// Returns a digest of the threads. Not inlined, because a set is large, and callers have others.
+#[inline(never)]
+pub(crate) fn cpus_of_all_threads(all: &mut CpuSet) -> Option<u64> {
     let tasks = File::open(c"/proc/self/task", libc::O_DIRECTORY)?;
-    let mut all = CpuSet::empty();
+    all.words.fill(0);
     let (mut unknown, mut digest) = (false, 0u64);
-    let mut buffer = [0u64; 512];
+    let mut buffer = [0u64; 128];
     loop {
-        // SAFETY: `buffer` is valid for writes of its length and aligned for directory entries.
-        let filled = unsafe {
-            libc::syscall(libc::SYS_getdents64, tasks.0, buffer.as_mut_ptr(), size_of_val(&buffer))
-        };
-        match usize::try_from(filled).ok()? {
-            0 => return (!unknown).then_some((all, digest)),
+        match tasks.read_entries(&mut buffer)? {
+            0 => return (!unknown).then_some(digest),
             filled => each_tid(&buffer, filled, |tid| {
                 // Depends on the order, too; multiplication by an odd number loses nothing.
                 digest = (digest ^ tid as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                match affinity(tid) {
-                    Some(set) => all.unite(&set),
-                    // A thread that has exited by now has no section.
-                    None => unknown |= errno::last() != libc::ESRCH,
-                }
+                // A thread that has exited by now has no section.
+                unknown |= !unite_affinity(tid, all) && errno::last() != libc::ESRCH;
             }),
         }
     }
+}
+
+/// Adds the online CPUs that a thread may run on; returns whether the system says.
+fn unite_affinity(tid: i32, all: &mut CpuSet) -> bool {
+    let mut words = [0_u64; WORDS];
+    let is_known = sched_getaffinity(tid, words.as_mut_ptr()).is_some();
+    all.words.iter_mut().zip(words).for_each(|(word, more)| *word |= more);
+    is_known
 }
 
 /// Calls `visit` for each directory entry whose name is a number.
@@ -287,25 +186,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_list_parse_and_display_round_trip() {
-        for list in ["0", "0-1", "0-4,6-15", "0,2,4-5,100-127", "16383"] {
-            assert_eq!(CpuSet::parse(list).unwrap().to_string(), list);
-        }
-        assert_eq!(CpuSet::parse("0-3\n").unwrap().len(), 4);
-        assert!(CpuSet::parse("").unwrap().is_empty());
-        for bad in ["x", "3-1", "1-", "16384", "0-99999999999999999999"] {
-            assert_eq!(CpuSet::parse(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
     fn topology_is_consistent() {
         let (possible, allowed) = (possible(), affinity(0).unwrap());
         assert!(allowed.iter().all(|cpu| possible.contains(cpu)));
-        assert!(mask_bytes().unwrap() * 8 >= possible.len());
+        assert!(mask_bits() >= possible.len());
+        assert_eq!(possible_count(), possible.len());
         assert!(!nodes().is_empty());
-        let (all, _) = cpus_of_all_threads().unwrap();
-        assert!(own_affinity().unwrap().len() >= allowed.len());
+        let mut all = CpuSet::empty();
+        cpus_of_all_threads(&mut all).unwrap();
+        let mut own = CpuSet::empty();
+        assert!(own_affinity(&mut own) && own.len() >= allowed.len());
         assert!(allowed.iter().all(|cpu| all.contains(cpu)));
     }
 }

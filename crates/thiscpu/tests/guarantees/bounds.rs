@@ -186,7 +186,7 @@ fn follow_set() {
     let setting = AtomicBool::new(true);
     let work = |thread: usize| match thread {
         0 => {
-            for base in 1..=scale::rounds(400) {
+            for base in 1..=scale::rounds(200) {
                 begun.store(base, SeqCst);
                 COUNTER.set(base as i64 * STEP);
                 done.store(base, SeqCst);

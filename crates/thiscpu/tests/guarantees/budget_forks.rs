@@ -3,7 +3,8 @@
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use thiscpu::{__test_support, Budget, Exhausted, Tier};
+use thiscpu::TryAcquireError::Exhausted;
+use thiscpu::{__test_support, Budget, Tier};
 
 use super::budget::{LARGE, poll, to_percpu_mode};
 use super::budget_waiters::until_queued;
@@ -99,7 +100,7 @@ fn with_waiter_in_parent(children: u64, child: impl Fn(&Budget)) {
     let budget = &Budget::new(100);
     budget.try_acquire(60).expect("units are available");
     std::thread::scope(|threads| {
-        threads.spawn(|| budget.acquire(80));
+        threads.spawn(|| budget.acquire(80).expect("open"));
         until_queued(budget);
         let ended = (0..children).try_for_each(|_| fork::run(|| child(budget)));
         // Serves the waiter first, because a panic here would wait for it.
@@ -113,7 +114,7 @@ fn with_waiter_in_parent(children: u64, child: impl Fn(&Budget)) {
 fn child_ignores_waiters_of_parent() {
     with_waiter_in_parent(1, |budget| {
         assert_eq!(budget.try_acquire(41), Err(Exhausted { available: 40 }));
-        budget.acquire(40);
+        budget.acquire(40).expect("open");
         assert_eq!(budget.try_acquire(1), Err(Exhausted { available: 0 }));
         budget.release(100);
         assert_eq!(budget.available(), 100);
@@ -130,7 +131,7 @@ fn child_threads_form_a_new_queue() {
                 budget.release(acquired);
             }
             for _ in 0..10 {
-                budget.acquire(70);
+                budget.acquire(70).expect("open");
                 budget.release(70);
             }
         };

@@ -1,14 +1,15 @@
 //! `Budget`: waiters are served in order, and may give up.
 
 use std::future::Future;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use thiscpu::{Budget, Exhausted};
+use thiscpu::Budget;
+use thiscpu::TryAcquireError::Exhausted;
 
 use super::budget::poll;
 use crate::common::{Random, Scenario, TIERS, scale, scenario, together};
@@ -42,7 +43,7 @@ fn waiters_are_served_in_order() {
     budget.try_acquire(90).expect("units are available");
     let order = &Mutex::new(Vec::new());
     let wait = move |n: u64| {
-        budget.acquire(n);
+        budget.acquire(n).expect("open");
         order.lock().expect("no panic").push(n);
     };
     std::thread::scope(|threads| {
@@ -76,13 +77,13 @@ fn large_waiters_are_not_starved() {
     let work = |thread: usize| {
         if thread == 0 {
             for _ in 0..scale::rounds(200) {
-                budget.acquire(999);
+                budget.acquire(999).expect("open");
                 budget.release(999);
             }
             over.store(true, SeqCst);
         }
         while !over.load(SeqCst) {
-            budget.acquire(5);
+            budget.acquire(5).expect("open");
             budget.release(5);
         }
     };
@@ -119,7 +120,7 @@ impl Wake for Unpark {
     }
 }
 
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     loop {
@@ -135,10 +136,10 @@ fn tasks_and_threads_share_one_queue() {
     let work = |thread: usize| {
         for round in 0..scale::rounds(3_000) {
             if (thread as u64 + round).is_multiple_of(3) {
-                budget.acquire(60);
+                budget.acquire(60).expect("open");
                 budget.release(60);
             } else {
-                let lease = block_on(budget.acquire_async(70));
+                let lease = block_on(budget.acquire_async(70)).expect("open");
                 assert_eq!(lease.units(), 70);
             }
         }
@@ -158,7 +159,7 @@ fn tasks_are_served_in_order() {
         for task in &mut tasks {
             let polled = task.as_mut().map(|task| poll(task.as_mut()));
             if let Some(Poll::Ready(lease)) = polled {
-                order.push(lease.forget());
+                order.push(lease.expect("open").forget());
                 *task = None;
             }
         }
@@ -211,7 +212,7 @@ fn dropped_futures_leave_nothing() {
             let polls = random.below(3);
             let is_granted = (0..polls).any(|_| poll(future.as_mut()).is_ready());
             if !is_granted && thread == 0 {
-                budget.acquire(10);
+                budget.acquire(10).expect("open");
                 budget.release(10);
             }
         }
@@ -220,24 +221,45 @@ fn dropped_futures_leave_nothing() {
     assert_eq!(budget.available(), 100);
 }
 
-// A waker that panics does not keep later waiters from being woken.
-fn panicking_waker_does_not_stop_others() {
+/// Returns a waker that panics.
+fn panicking_waker() -> Waker {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
             panic!("the waker panics");
         }
     }
-    let budget = Budget::new(100);
-    budget.try_acquire(100).expect("units are available");
+    Waker::from(Arc::new(Panics))
+}
+
+/// Lets `end` end two waits, of 30 and 40 units, and returns which of them got their units.
+///
+/// The waker of the first panics, and `end` with it.
+pub(super) fn with_panicking_waker(budget: &Budget, end: impl FnOnce()) -> [bool; 2] {
     let (mut first, mut second) = (pin!(budget.acquire_async(30)), pin!(budget.acquire_async(40)));
-    let panics = Waker::from(Arc::new(Panics));
+    let panics = panicking_waker();
     assert!(first.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
     assert!(poll(second.as_mut()).is_pending());
-    let release = std::panic::AssertUnwindSafe(|| budget.release(100));
-    catch_unwind(release).expect_err("the waker's panic");
-    for future in [second, first] {
-        assert!(poll(future).is_ready());
-    }
+    catch_unwind(AssertUnwindSafe(end)).expect_err("the waker's panic");
+    // The second is asked before the first, whose units may be passed on to it once it is dropped.
+    let [second, first] = [second, first].map(|future| match poll(future) {
+        Poll::Ready(result) => result.is_ok(),
+        Poll::Pending => panic!("a wait that has not ended"),
+    });
+    [first, second]
+}
+
+// A waker that panics does not keep later waiters from being woken.
+fn panicking_waker_does_not_stop_others() {
+    let budget = Budget::new(100);
+    budget.try_acquire(100).expect("units are available");
+    assert_eq!(with_panicking_waker(&budget, || budget.release(100)), [true, true]);
     assert_eq!(budget.available(), 100);
+    // A call of another party does not panic, and nothing is lost.
+    budget.try_acquire(100).expect("units are available");
+    let mut granted = pin!(budget.acquire_async(30));
+    assert!(granted.as_mut().poll(&mut Context::from_waker(&panicking_waker())).is_pending());
+    budget.set_limit(150);
+    assert!(poll(granted).is_ready());
+    assert_eq!(budget.available(), 50);
 }

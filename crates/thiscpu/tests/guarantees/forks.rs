@@ -124,7 +124,7 @@ fn while_others_work(parent: impl FnOnce()) {
     together_while(4, |thread| until_over(works[thread]()), parent);
 }
 
-const FORKS: u64 = 60;
+const FORKS: u64 = 40;
 
 fn children_count_exactly() {
     to_percpu_mode(&COUNTER);
@@ -176,7 +176,7 @@ fn children_see_token_once() {
 fn grandchildren_count_exactly() {
     fn generation(left: u32) {
         while_others_work(|| {
-            for _ in 0..3 {
+            for _ in 0..2 {
                 fork::run(|| {
                     use_all();
                     if left > 0 {

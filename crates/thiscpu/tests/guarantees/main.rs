@@ -7,12 +7,17 @@
 mod adds;
 mod bounds;
 mod budget;
+mod budget_close;
 mod budget_forks;
+mod budget_over_release;
+mod budget_owned;
 mod budget_waiters;
+mod cancellation;
 mod common;
 mod compare_set_take;
 mod first_use;
 mod forks;
+mod in_flight;
 mod ledger;
 mod ledger_single_step;
 mod memory;
@@ -27,11 +32,13 @@ mod slab_constructed;
 mod slab_constructed_forks;
 mod slab_direct;
 mod slab_forks;
+mod slab_free_pages;
 mod slab_heap_errors;
 mod slab_low_memory;
 mod slab_memory;
 mod slab_sandbox;
 mod slab_shards;
+mod stack_use;
 mod stacks;
 mod sums;
 mod thread_exit;
@@ -49,10 +56,11 @@ macro_rules! scenarios_of {
 
 fn main() -> ExitCode {
     common::run(&scenarios_of! {
-        adds, bounds, budget, budget_forks, budget_waiters, compare_set_take, first_use,
-        forks, ledger, ledger_single_step, memory, pairs, plugin, properties, sandbox,
-        signals, single_step, slab, slab_constructed, slab_constructed_forks, slab_direct,
-        slab_forks, slab_heap_errors, slab_low_memory, slab_memory, slab_sandbox,
-        slab_shards, stacks, sums, thread_exit, tiers, vforks, words
+        adds, bounds, budget, budget_close, budget_forks, budget_over_release, budget_owned,
+        budget_waiters, cancellation, compare_set_take, first_use, forks, in_flight, ledger,
+        ledger_single_step, memory, pairs, plugin, properties, sandbox, signals, single_step, slab,
+        slab_constructed, slab_constructed_forks, slab_direct, slab_forks, slab_free_pages,
+        slab_heap_errors, slab_low_memory, slab_memory, slab_sandbox, slab_shards, stack_use,
+        stacks, sums, thread_exit, tiers, vforks, words
     })
 }

@@ -188,7 +188,7 @@ fn handler_releases(held: u64) {
     let over = AtomicBool::new(false);
     let wait = || {
         while !over.load(SeqCst) {
-            UNITS.acquire(50);
+            UNITS.acquire(50).expect("open");
             UNITS.release(50);
         }
     };

@@ -77,7 +77,7 @@ fn objects_may_be_freed_by_any_thread() {
                 _ => {}
             }
             let mut random = Random::new(thread as u64);
-            for round in 0..scale::rounds(6_000_000 / (size as u64 + 2_000)) {
+            for round in 0..scale::rounds(4_000_000 / (size as u64 + 2_000)) {
                 let number = (thread as u64) << 32 | round;
                 // Mostly one object each; sometimes many, so whole sheaves are traded.
                 let (allocs, frees) = [(1, 1), (1, 1), (60, 0), (0, 80)][random.below(4) as usize];

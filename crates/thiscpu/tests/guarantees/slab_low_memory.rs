@@ -308,7 +308,7 @@ fn free_chunks_stay_available_during_purge() {
             std::thread::yield_now();
         }
         let _limit = resources::limit_address_space_to(0);
-        for round in 0..scale::rounds(500) {
+        for round in 0..scale::rounds(300) {
             let block = allocate().unwrap_or_else(|| panic!("no free chunks in round {round}"));
             for page in (block..block + BYTES).step_by(4096) {
                 // SAFETY: the address is in the block, which only this function uses.

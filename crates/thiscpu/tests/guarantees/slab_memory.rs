@@ -3,7 +3,7 @@
 use std::alloc::Layout;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use thiscpu::__internal::{CELL_BYTES, Class, Fence, Group, Handle};
+use thiscpu::__internal::{CELL_BYTES, Class, Fence, Group, Handle, Window};
 use thiscpu::{__test_support, Cache, ConstructedCache, RawCache};
 
 use crate::common::{
@@ -111,9 +111,9 @@ fn group_shrink_needs_one_fence() {
     // The lane's objects return to slabs by way of a barn.
     GROUP.flush_lanes_to_barns::<_, 4>(|number| Some(class(number)), Fence::Membarrier);
     assert_eq!(CLASSES[0].stats().objects_in_barns, before[0]);
-    class(0).begin_window();
-    assert_eq!(class(0).unused_bytes(), before[0] * 48);
-    while class(0).flush_unused(1) > 0 {}
+    class(0).begin_window(Window::Short);
+    assert_eq!(class(0).unused_bytes(Window::Short), before[0] * 48);
+    while class(0).flush_unused(Window::Short) > 0 {}
     assert_eq!(out(), [0; 4]);
 }
 

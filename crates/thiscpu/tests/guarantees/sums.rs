@@ -15,9 +15,38 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(sums::see_large_token_once, TIERS),
     scenario!(sums::snapshot_is_one_instant, TIERS),
     scenario!(sums::snapshot_is_one_instant_without_lanes, TIERS),
+    scenario!(sums::wide_snapshots_are_exact, TIERS),
     scenario!(sums::sum_all_sees_token_once, TIERS_AND_SANDBOXES),
     scenario!(sums::are_linearizable, TIERS_AND_SANDBOXES),
 ];
+
+/// Checks all sums of `N` counters, each of which has a value of its own.
+fn check_wide<const N: usize>(counters: &Counters<N>) {
+    let mut values = Box::new([0; N]);
+    for round in 1..=3 {
+        together(4, |thread| {
+            leave_lanes_if(thread == 3);
+            (0..N).for_each(|index| counters.add(index, 1000 * index as i64 + thread as i64));
+        });
+        let expected = |index: usize| round * (4000 * index as i64 + 6);
+        counters.snapshot_into(&mut values);
+        (0..N).for_each(|index| assert_eq!(values[index], expected(index), "{index} of {N}"));
+        (0..N).for_each(|index| assert_eq!(counters.sum(index), expected(index), "{index} of {N}"));
+        assert_eq!(counters.snapshot(), *values);
+        assert_eq!(sum_all(&[counters]), *values);
+    }
+}
+
+// Flips add counters up in blocks: these are numbers of counters around one block, and several.
+fn wide_snapshots_are_exact() {
+    static WIDEST: Counters<4096> = Counters::new();
+    check_wide(&Counters::<2>::new());
+    check_wide(&Counters::<63>::new());
+    check_wide(&Counters::<64>::new());
+    check_wide(&Counters::<65>::new());
+    check_wide(&Counters::<200>::new());
+    check_wide(&WIDEST);
+}
 
 const SUMS: u64 = 1500;
 const PASSES: u64 = 1000;

@@ -1,10 +1,10 @@
 //! Children that run on the memory of their parent's thread, in a scope.
 
-use std::ffi::c_void;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 
 use thiscpu::{Budget, Counter, Counters, Ledger, PerCpu, vfork_scope};
+use thiscpu_test_support::child;
 
 use crate::common::{
     SELF_REGISTERED_ONLY, Scenario, TIERS, TIERS_AND_SANDBOXES, cache_of, close, fork, pin, scale,
@@ -21,31 +21,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(vforks::fork_may_take_the_place_of_vfork, TIERS),
 ];
 
-extern "C" fn call(body: *mut c_void) -> i32 {
-    // SAFETY: `vfork` passes a closure that lives until the child has ended.
-    let body = unsafe { &mut *body.cast::<&mut dyn FnMut()>() };
-    body();
-    0
-}
-
-/// Runs `body` in a child that has this thread's memory, and a stack of its own.
-///
-/// This thread goes on when the child has ended. There is no scope.
-fn vfork(mut body: impl FnMut()) {
-    let mut stack = vec![0u128; 16 << 10];
-    let mut body: &mut dyn FnMut() = &mut body;
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the child gets the end of a stack that it alone uses and that outlives it. It calls
-    // only code that runs while this thread sleeps.
-    let child = unsafe {
-        let top = stack.as_mut_ptr_range().end.cast();
-        libc::clone(call, top, flags, (&raw mut body).cast())
-    };
-    assert!(child > 0, "{}", std::io::Error::last_os_error());
-    let mut status = 0;
-    // SAFETY: waits for the child.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child failed");
+/// Runs `body` in a child that has this thread's memory. There is no scope.
+fn vfork(body: impl FnMut()) {
+    assert_eq!(child::on_this_memory(body).expect("a process"), 0, "the child failed");
 }
 
 static COUNTER: Counter = Counter::new();
@@ -81,14 +59,14 @@ fn children_count_exactly() {
             }
         },
         || {
-            for round in 0..scale::rounds(200) as usize {
+            for round in 0..scale::rounds(100) as usize {
                 pin::pin(round);
                 work(20);
                 let scope = vfork_scope();
                 vfork(|| {
                     // The child alone moves to another CPU.
                     pin::pin(round + 1);
-                    work(2000);
+                    work(1000);
                 });
                 drop(scope);
                 work(20);

@@ -1,7 +1,8 @@
 //! Budgets in every order of steps, with weak memory: recalls, loans and waiters.
 
+use thiscpu::TryAcquireError::Exhausted;
 use thiscpu::model;
-use thiscpu::{Budget, Counters, Exhausted};
+use thiscpu::{Budget, Counters};
 
 use crate::counter_history::take_lanes;
 use crate::run::in_every_order;
@@ -69,7 +70,7 @@ fn refusal_counts_moving_unit_once() {
             model::run_on(2);
             acquire(1);
         });
-        let Exhausted { available } = BUDGET.try_acquire(LIMIT + 1).expect_err("above the limit");
+        let available = BUDGET.try_acquire(LIMIT + 1).expect_err("above the limit").available();
         assert!(available == LIMIT || available == LIMIT - 1, "{available}");
         carrier.join();
         assert_refused(LIMIT, LIMIT - 1);
@@ -119,8 +120,8 @@ fn lowered_limit_stops_lane_from_granting() {
         let late = BUDGET.try_acquire(3);
         let held = match other.join() {
             Ok(()) => 305,
-            Err(Exhausted { available }) => {
-                assert_eq!(available, 2);
+            Err(refused) => {
+                assert_eq!(refused.available(), 2);
                 300
             }
         };
@@ -135,10 +136,22 @@ fn lowered_limit_stops_lane_from_granting() {
 fn release_is_seen_by_waiter_that_holds_lock() {
     in_every_order(3, || {
         acquire(LIMIT);
-        let waiter = model::spawn(1, || BUDGET.acquire(2));
+        let waiter = model::spawn(1, || BUDGET.acquire(2).expect("open"));
         BUDGET.release(2);
         waiter.join();
         assert_refused(1, 0);
+    });
+}
+
+// Units above the limit that arrive while a thread holds the lock are discarded by that thread.
+#[test]
+fn excess_is_discarded_by_thread_that_holds_lock() {
+    in_every_order(3, || {
+        acquire(1);
+        let holder = model::spawn(1, || BUDGET.acquired());
+        BUDGET.release(3);
+        assert!(holder.join() <= 1);
+        assert_eq!(BUDGET.over_released(), 2);
     });
 }
 
@@ -151,7 +164,7 @@ fn refusal_is_exact_when_lane_comes_into_use() {
             acquire(1);
             acquire(1);
         });
-        let Exhausted { available } = BUDGET.try_acquire(LIMIT + 1).expect_err("above the limit");
+        let available = BUDGET.try_acquire(LIMIT + 1).expect_err("above the limit").available();
         assert!((LIMIT - 2..=LIMIT).contains(&available), "{available}");
         other.join();
         assert_refused(LIMIT, LIMIT - 2);
@@ -170,7 +183,7 @@ fn refusal_is_exact_when_pool_is_used() {
             acquire(1);
             BUDGET.release(2);
         });
-        let Exhausted { available } = BUDGET.try_acquire(LIMIT + 1).expect_err("above the limit");
+        let available = BUDGET.try_acquire(LIMIT + 1).expect_err("above the limit").available();
         assert!((LIMIT - 2..=LIMIT).contains(&available), "{available}");
         other.join();
         assert_eq!(BUDGET.available(), LIMIT);
@@ -199,7 +212,7 @@ fn budget_stays_shared_when_waiter_arrives() {
         take_lanes(&LANES, 2);
         (0..31).for_each(|_| acquire(0));
         acquire(20);
-        let waiter = model::spawn(1, || BUDGET.acquire(LIMIT - 10));
+        let waiter = model::spawn(1, || BUDGET.acquire(LIMIT - 10).expect("open"));
         acquire(0);
         BUDGET.release(20);
         waiter.join();
@@ -217,7 +230,7 @@ fn release_happens_before_its_acquire() {
             OTHER.set_limit(2);
             BUDGET.release(1);
         });
-        BUDGET.acquire(1);
+        BUDGET.acquire(1).expect("open");
         assert_eq!(OTHER.limit(), 2);
         releaser.join();
     });

@@ -9,6 +9,10 @@ mod history;
 #[cfg(thiscpu_model)]
 mod budget;
 #[cfg(thiscpu_model)]
+mod budget_close;
+#[cfg(thiscpu_model)]
+mod budget_close_exhaustive;
+#[cfg(thiscpu_model)]
 mod budget_exhaustive;
 #[cfg(thiscpu_model)]
 mod counter;
@@ -21,6 +25,8 @@ mod ledger;
 #[cfg(thiscpu_model)]
 mod ledger_exhaustive;
 #[cfg(thiscpu_model)]
+mod ordering_exhaustive;
+#[cfg(thiscpu_model)]
 mod run;
 #[cfg(thiscpu_model)]
 mod slab;
@@ -28,5 +34,7 @@ mod slab;
 mod slab_constructed;
 #[cfg(thiscpu_model)]
 mod slab_exhaustive;
+#[cfg(thiscpu_model)]
+mod slab_free_pages;
 #[cfg(thiscpu_model)]
 mod slab_large;

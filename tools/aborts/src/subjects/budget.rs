@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt::Debug;
 
-use thiscpu::{Budget, Exhausted};
+use thiscpu::{Budget, TryAcquireError};
 
 use crate::ops;
 use crate::run_case::Case;
@@ -88,7 +88,7 @@ impl Tracked {
         for n in [AMOUNT, free - AMOUNT] {
             expect("an acquire of available units", &ops::acquire(&self.budget, n), &Ok(()))?;
         }
-        let refused = Err(Exhausted { available: 0 });
+        let refused = Err(TryAcquireError::Exhausted { available: 0 });
         expect("an acquire of one more", &ops::acquire(&self.budget, 1), &refused)?;
         ops::release(&self.budget, free);
         expect("held units", &self.budget.acquired(), &self.held.get())?;

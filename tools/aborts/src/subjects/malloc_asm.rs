@@ -15,10 +15,13 @@ static CELLS: [u16; SIZE_MAX + 1] = [CELL as u16; SIZE_MAX + 1];
 
 /// Sizes from this one on have no cell.
 static LIMIT: usize = SIZE_MAX + 1;
+/// No call is counted.
+static INTERVAL: u64 = 0;
 
 define_malloc_fn!(
     fn alloc_asm() -> *mut u8, in ".text.alloc_asm",
-    cells: CELLS, largest: SIZE_MAX, limit: LIMIT, gated: alloc_gated
+    cells: CELLS, largest: SIZE_MAX, limit: LIMIT, interval: INTERVAL,
+    gated: alloc_gated
 );
 
 define_free_fn!(
@@ -26,7 +29,7 @@ define_free_fn!(
     general: free_other, gated: free_gated
 );
 
-extern "C-unwind" fn alloc_gated(_: usize) -> *mut u8 {
+extern "C-unwind" fn alloc_gated(_: usize, _: bool) -> *mut u8 {
     ops::alloc_of(class::checked(), class::checked()).map_or(ptr::null_mut(), NonNull::as_ptr)
 }
 
@@ -41,8 +44,8 @@ unsafe extern "C-unwind" fn free_gated(object: *mut u8) {
     unsafe { class::checked().free_slow(object) };
 }
 
-pub(super) fn alloc() -> Option<NonNull<u8>> {
-    class::enable();
+pub(super) fn alloc(calls: u32) -> Option<NonNull<u8>> {
+    class::enable(calls);
     NonNull::new(alloc_asm(OBJECT.size()))
 }
 
@@ -50,7 +53,7 @@ pub(super) fn alloc() -> Option<NonNull<u8>> {
 ///
 /// The object must be from the class, and must not be used any more.
 pub(super) unsafe fn free(object: NonNull<u8>) {
-    class::enable();
+    class::enable(class::FAR);
     __internal::disable_fast_free(false);
     // SAFETY: the caller guarantees that the object is from the class and is no longer used.
     unsafe { free_asm(object.as_ptr()) };

@@ -59,25 +59,44 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         of(
             "class with ready sections",
-            || Source::ReadyClass,
+            || Source::ReadyClass(class::FAR),
             &[("alloc", "pop_object_ready", &[&[1]]), ("free", "push_object_ready", &[&[2]])],
         ),
         of(
+            "class with ready sections, at the end of the countdown",
+            || Source::ReadyClass(0),
+            &[("alloc", "pop_object_ready", &[&[1]])],
+        ),
+        of(
             "class in the malloc table",
-            || Source::DirectClass,
+            || Source::DirectClass(class::FAR),
             &[("alloc", FAST_MALLOC[0], &[&[1]]), ("free", FAST_MALLOC[1], &[&[2]])],
+        ),
+        of(
+            "class in the malloc table, at the end of the countdown",
+            || Source::DirectClass(0),
+            &[("alloc", FAST_MALLOC[0], &[&[1]])],
         ),
         #[cfg(target_arch = "x86_64")]
         of(
             "class in the malloc table, in assembly",
-            || Source::Assembly,
-            &[("alloc", "pop_object_malloc_asm", &[&[1]]), ("free", "push_object_malloc", &[&[2]])],
+            || Source::Assembly(class::FAR),
+            &[
+                ("alloc", "pop_object_malloc_asm", &[&[1]]),
+                ("free", "push_object_malloc_asm", &[&[2]]),
+            ],
+        ),
+        #[cfg(target_arch = "x86_64")]
+        of(
+            "class in the malloc table, in assembly, at the end of the countdown",
+            || Source::Assembly(0),
+            &[("alloc", "pop_object_malloc_asm", &[&[1]])],
         ),
     ];
     cases.into_iter().flatten().collect()
 }
 
-/// The calls before a lane is in a state: so many allocations, so many frees, and so on.
+/// The calls before a lane is in a state: numbers of allocations and of frees, in turn.
 ///
 /// Between two lists the lane is flushed.
 type Before = &'static [&'static [usize]];
@@ -134,12 +153,14 @@ enum Source {
     /// The class of `malloc`. There is one; each run leaves it empty.
     Class,
     /// The class, with sections that need no check for readiness.
-    ReadyClass,
+    ///
+    /// In this one and those below, the number is the countdown before each call.
+    ReadyClass(u32),
     /// The class, with direct sections.
-    DirectClass,
+    DirectClass(u32),
     /// The class, by functions in assembly.
     #[cfg(target_arch = "x86_64")]
-    Assembly,
+    Assembly(u32),
 }
 
 impl Source {
@@ -150,10 +171,10 @@ impl Source {
                 ops::alloc(cache)
             }
             Source::Class => ops::alloc_of(class::checked(), class::checked()),
-            Source::ReadyClass => ops::alloc_of(class::ready(), class::checked()),
-            Source::DirectClass => ops::alloc_of(class::direct(), class::checked()),
+            Source::ReadyClass(calls) => ops::alloc_of(class::ready(*calls), class::checked()),
+            Source::DirectClass(calls) => ops::alloc_of(class::direct(*calls), class::checked()),
             #[cfg(target_arch = "x86_64")]
-            Source::Assembly => malloc_asm::alloc(),
+            Source::Assembly(calls) => malloc_asm::alloc(*calls),
         }
     }
 
@@ -169,10 +190,14 @@ impl Source {
                     ops::free(cache, object);
                 }
                 Source::Class => ops::free_of(class::checked(), class::checked(), object),
-                Source::ReadyClass => ops::free_of(class::ready(), class::checked(), object),
-                Source::DirectClass => ops::free_of(class::direct(), class::checked(), object),
+                Source::ReadyClass(calls) => {
+                    ops::free_of(class::ready(*calls), class::checked(), object);
+                }
+                Source::DirectClass(calls) => {
+                    ops::free_of(class::direct(*calls), class::checked(), object);
+                }
                 #[cfg(target_arch = "x86_64")]
-                Source::Assembly => malloc_asm::free(object),
+                Source::Assembly(_) => malloc_asm::free(object),
             }
         }
     }

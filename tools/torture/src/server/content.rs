@@ -9,9 +9,9 @@ use fastrand::Rng;
 
 use crate::violation::{Checked, equal, holds};
 
-/// Blocks of at most so many words are known whole.
+/// The most words of a block that is known whole.
 const SMALL_WORDS: usize = 32;
-/// One in so many blocks is known whole, if it has at most [`WHOLE_WORDS_MAX`] words.
+/// One of this number of blocks is known whole, if it has at most [`WHOLE_WORDS_MAX`] words.
 const ONE_WHOLE_IN: u64 = 64;
 const WHOLE_WORDS_MAX: usize = 32 * 1024;
 /// The known words of all other blocks: the first, the last, and random ones.

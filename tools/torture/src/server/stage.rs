@@ -78,11 +78,16 @@ impl<'a> Stage<'a> {
                 }
             }),
             Ok(child) => {
-                self.server.children.fetch_add(1, Relaxed);
+                self.count_child();
                 Some(child)
             }
             Err(_) => None,
         }
+    }
+
+    /// Counts a child for the report.
+    pub(super) fn count_child(&self) {
+        self.server.children.fetch_add(1, Relaxed);
     }
 
     /// Waits for children, which must exit with 0.

@@ -146,7 +146,7 @@ impl SharedCache {
         held.into_iter().flatten().try_for_each(|object| self.free(actor, object))
     }
 
-    /// Allocates so many objects that sheaves are traded, and slabs come and go.
+    /// Allocates enough objects to trade sheaves, and to make and free slabs.
     fn use_many(&self, actor: &mut Actor) -> Checked {
         let mut kept: [Option<Object>; HELD_MAX] = [None; HELD_MAX];
         for round in 0..16 * self.held_max() {

@@ -15,7 +15,7 @@ use crate::violation::{Checked, Violation, equal, holds, within};
 
 /// Sizes of blocks: with an interval of 1, each of these is sampled with a weight of 1.
 const SIZES: std::ops::Range<usize> = 64..2_000;
-/// One block in so many is larger.
+/// The sizes of larger blocks, of which there are fewer.
 const LARGE_SIZES: std::ops::Range<usize> = 2_000..200_000;
 const LARGE_ONE_IN: u32 = 32;
 const SHARED_PER_SLOT: usize = 16;

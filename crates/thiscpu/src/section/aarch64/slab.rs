@@ -9,8 +9,13 @@ use crate::sys::atomic::AtomicUsize;
 use crate::sys::rseq::OFFSETS;
 
 /// `pop_object` without a hot object.
+///
+/// `$countdown` may count down in the lane of malloc's group.
 macro_rules! pop_object {
-    ($name:literal, $encoded:ident, $gate:ident, $cell:ident, enter: $enter:literal) => {
+    (
+        $name:literal, $encoded:ident, $gate:ident, $cell:ident, enter: $enter:literal,
+        countdown: $countdown:literal
+    ) => {
         section!(
             $name,
             enter: $enter,
@@ -21,6 +26,7 @@ macro_rules! pop_object {
                 "ldr {s}, [{gate}]",
                 "adds {a}, {a}, {s}",
                 "b.cc 33f",
+                $countdown,
                 "add {a}, {a}, #{TOP}",
                 "ldr {new}, [{a}, {cell}]",
                 "add {s}, {a}, {new}",
@@ -154,12 +160,14 @@ impl SlabSections for Processor {
         // published. The caller guarantees that a cache has its part at `cell`. Its top leads to a
         // sheaf or to the first top, and a readable word lies below either. Only sections on the
         // lane's CPU change these words, and they abort each other; any other thread does so after
-        // a closed gate and a fence.
+        // a closed gate and a fence. The countdown, in the item's first word, is changed at any
+        // time; any value of it is valid.
         unsafe {
             match A::KIND {
                 AccessKind::Checked | AccessKind::DirectMalloc => pop_object!(
                     "pop_object", encoded, gate, cell,
-                    enter: "mov {encoded:w}, #0\n cbz {cpu_id}, 33f"
+                    enter: "mov {encoded:w}, #0\n cbz {cpu_id}, 33f",
+                    countdown: ""
                 ),
                 AccessKind::Single | AccessKind::Direct => {
                     pop_object_hot!(
@@ -169,7 +177,10 @@ impl SlabSections for Processor {
                 }
                 AccessKind::Ready => pop_object!(
                     "pop_object_ready", encoded, gate, cell,
-                    enter: "mov {encoded:w}, #0"
+                    enter: "mov {encoded:w}, #0",
+                    countdown:
+                        "ldr {new:w}, [{a}]\n subs {new:w}, {new:w}, #1\n b.mi 33f\n \
+                         str {new:w}, [{a}]"
                 ),
             }
         }

@@ -166,7 +166,8 @@ impl SlabSections for Processor {
         //   long as it does. The caller guarantees that a cache has its part at `cell`. Its top
         //   leads to a sheaf or to the first top, and a readable word lies below either. Only
         //   sections on the lane's CPU change these words, and they abort each other; any other
-        //   thread does so after a closed gate and a fence.
+        //   thread does so after a closed gate and a fence. The countdown, in the item's first
+        //   word, is changed at any time; any value of it is valid.
         unsafe {
             match A::KIND {
                 AccessKind::Checked => pop_object!(
@@ -214,6 +215,7 @@ impl SlabSections for Processor {
                         "mov {a}, qword ptr [{table} + {a}*8]",
                         "add {a}, qword ptr [{gate}]",
                         "jnc 34f",
+                        countdown_text!(a: "{a}", at: "", word: "{word:e}", over: "js 34f"),
                     ]
                     gate = in(reg) gate,
                     cell = in(reg) cell,
@@ -223,6 +225,7 @@ impl SlabSections for Processor {
                     [out: "jz 34f",]
                     [
                         malloc_table_text!(a: "{a}", direct: "{direct}", closed: "jz 34f"),
+                        countdown_text!(a: "{a}", at: " - 16", word: "{word:e}", over: "js 34f"),
                     ]
                     direct = in(reg) MALLOC_TABLE.items.as_ptr(),
                     cell = in(reg) cell,

@@ -94,6 +94,23 @@ macro_rules! malloc_table_text {
     };
 }
 
+/// Counts down in the lane of malloc's group; leaves if the countdown is over.
+///
+/// The countdown lies at `a` + `at`; `word` is scratch, a register of 32 bits. This is no addition
+/// in memory for the reason that `pop_object_text` gives.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! countdown_text {
+    (a: $a:literal, at: $at:literal, word: $word:literal, over: $over:literal) => {
+        $crate::section_lines! {
+            ["mov " $word ", dword ptr [" $a $at "]"]
+            ["dec " $word]
+            [$over]
+            ["mov dword ptr [" $a $at "], " $word]
+        }
+    };
+}
+
 /// The body of `pop_object` without a hot object.
 ///
 /// `a` is the item's address in the lane. The first top lies at `a` + `at`, and the cell's top

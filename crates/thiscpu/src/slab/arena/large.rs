@@ -201,7 +201,7 @@ fn grow(first: usize, chunks: usize, wanted: usize, align: usize) -> Option<usiz
         let [before, after] = [first, to].map(|chunk| ARENA.slab(chunk));
         after.set_advised(before.set_advised(false));
         init(to, wanted);
-        ARENA.set_tag(first, NO_TAG);
+        ARENA.set_tag(first, NO_TAG, 0);
     };
     let to = ARENA.move_grown(first, chunks, wanted, publish)?;
     thp::grow(to, chunks, wanted);

@@ -97,7 +97,7 @@ pub(super) const TAG_CHUNKS: usize = CHUNKS_MAX * size_of::<Tag>() / CHUNK_BYTES
 const TAGS_BYTES: usize = TAG_CHUNKS * CHUNK_BYTES;
 const _: () = assert!(tags_bytes(CHUNKS_MAX) <= TAGS_BYTES && TAGS_BYTES.is_multiple_of(PAGE_MAX));
 
-/// Returns the bytes of the tags of so many chunks, with those before chunk 0.
+/// Returns the bytes of the tags of `chunks` chunks, with those before chunk 0.
 const fn tags_bytes(chunks: usize) -> usize {
     to_page((TAG_CHUNKS + chunks) * size_of::<Tag>())
 }

@@ -59,7 +59,7 @@ impl Arena {
         halves.take_while(|&chunks| chunks >= CHUNKS_MIN).find_map(|chunks| self.init_with(chunks))
     }
 
-    /// Maps the metadata of an arena of so many chunks, at any address.
+    /// Maps the metadata of an arena of `chunks` chunks, at any address.
     pub(super) fn init_with(&self, chunks: usize) -> Option<()> {
         self.init_at(
             Host::find_gap(layout(chunks).chunks + chunks * CHUNK_BYTES, CHUNK_BYTES).ok()?,
@@ -81,7 +81,7 @@ impl Arena {
         Some(())
     }
 
-    /// Publishes that so many chunks have tags.
+    /// Publishes that `len` chunks have tags.
     pub(super) fn publish_len(&self, len: usize) {
         // Release: pairs with the Acquire in `chunk_of`, which then finds `base` and `tags`.
         self.len.store(len, Release);
@@ -261,7 +261,7 @@ impl Arena {
         }
     }
 
-    /// Skips so many uncommitted chunks, because a foreign mapping is in their way.
+    /// Skips `count` uncommitted chunks, because a foreign mapping is in their way.
     fn mark_foreign(&self, count: usize) -> Option<()> {
         let committed = self.committed.load(Relaxed);
         let end = committed + count;
@@ -351,7 +351,7 @@ mod tests {
         let last = arena.limit.load(Relaxed);
         assert_eq!(arena.map_metadata(last), Ok(()), "after {mapped} parts");
         assert!(arena.has_all_tags.load(Relaxed));
-        arena.set_tag(last - 1, 5);
+        arena.set_tag(last - 1, 5, 16);
         assert_eq!(arena.tag(last - 1), 5);
     }
 

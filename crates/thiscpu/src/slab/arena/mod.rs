@@ -9,6 +9,7 @@
 //! and the counts are estimates that a forked child recounts.
 
 mod alloc;
+pub(crate) mod free_pages;
 pub(crate) mod heap_error;
 mod holes;
 mod huge_pages;
@@ -21,6 +22,7 @@ mod relocate;
 mod runs;
 mod scarce;
 pub(super) mod slab;
+mod tag;
 mod thp;
 pub(crate) mod usage;
 
@@ -36,32 +38,13 @@ use layout::{CHUNKS_MAX, TAG_CHUNKS, layout};
 use purge::Purging;
 use scarce::Scarcity;
 use slab::{OBJECT_BITS_BYTES, Slab};
+pub(super) use tag::{ANY_CACHE, LARGE, is_large_class, is_of_class};
+pub use tag::{LANELESS, NO_TAG, Tag};
 
 /// Bytes of a chunk, and its alignment.
 pub(super) const CHUNK_BYTES: usize = if cfg!(thiscpu_model) { 4096 } else { 64 * 1024 };
 /// Number of chunks that have a common summary: the longest free run that begins in them.
 const SUMMARY_CHUNKS: usize = if cfg!(thiscpu_model) { 64 } else { 1024 };
-
-/// The kind of a chunk.
-///
-/// A slab whose class has a tag of its own has that tag. It is above 0 if fast paths are to find
-/// the class. It is below `ANY_CACHE` if the class is one of large objects, and at most
-/// [`LANELESS`] if the class has no cells in lanes.
-pub type Tag = i32;
-/// The tag of a chunk that is free, or not the first one of a large block.
-pub const NO_TAG: Tag = 0;
-/// The tag of the first chunk of a large block.
-pub(super) const LARGE: Tag = -1;
-/// The tag of a slab of a cache that has no tag of its own.
-pub(super) const ANY_CACHE: Tag = -2;
-
-/// The first tag, downwards, for classes whose objects are only in slabs.
-pub const LANELESS: Tag = -(1 << 24);
-
-/// Returns whether a tag is that of a class of large objects.
-pub(super) const fn is_large_class(tag: Tag) -> bool {
-    LANELESS < tag && tag < ANY_CACHE
-}
 
 /// The state of the arena. The first cache line has all that fast paths load.
 #[derive(Debug)]
@@ -115,6 +98,7 @@ pub(crate) struct Arena {
 pub(crate) mod for_assembly {
     use super::CHUNK_BYTES;
     pub use super::CHUNKS_FROM_ORIGIN;
+    pub use super::tag::BITS_OFFSET as TAG_BITS_OFFSET;
 
     /// Number of low bits of an address that are its offset in a chunk.
     pub const CHUNK_SHIFT: u32 = CHUNK_BYTES.trailing_zeros();
@@ -148,31 +132,33 @@ fn chunk_of(address: usize) -> Option<usize> {
 pub fn tag_of(address: usize) -> Tag {
     match chunk_of(address) {
         // SAFETY: `chunk` is below `len`, and each such chunk has a tag.
-        Some(chunk) => unsafe { ARENA.tag_unchecked(chunk) }.load(Relaxed) as Tag,
+        Some(chunk) => tag::decode(unsafe { ARENA.tag_unchecked(chunk) }.load(Relaxed)),
         None => NO_TAG,
     }
 }
 
-/// Returns the tag of the chunk that holds an address, for fast paths.
+/// Returns the tag of the chunk that holds an address, for fast paths, if it is above 0.
 ///
-/// It is [`NO_TAG`] while fast frees are disabled, and where address space is scarce. The number of
-/// chunks that there can be is a constant, so only one word is loaded before the tag.
+/// It also returns `None` if the address is not aligned like the chunk's objects, while fast frees
+/// are disabled, and where address space is scarce. The number of chunks that there can be is a
+/// constant, so only one word is loaded before the tag.
 #[inline(always)]
-pub fn fast_tag_of(address: usize) -> Tag {
+pub fn fast_tag_of(address: usize) -> Option<Tag> {
     // Acquire: pairs with the Release in `publish_origin`. Tags are mapped from the origin on, and
     // what came before `disable_fast_free` is seen.
     let origin = ARENA.fast_origin.load(Acquire);
     let number = address.wrapping_sub(origin) / CHUNK_BYTES;
     if number < CHUNKS_FROM_ORIGIN {
-        let tag = origin + number * size_of::<Tag>();
+        let word = origin + number * size_of::<Tag>();
         // SAFETY: `publish_origin` published an origin from which all `CHUNKS_FROM_ORIGIN` tags are
         // mapped forever. Those before chunk 0 are 0.
-        return unsafe { &*(tag as *const AtomicU32) }.load(Relaxed) as Tag;
+        let word = unsafe { &*(word as *const AtomicU32) }.load(Relaxed);
+        return tag::decode_fast(word, address);
     }
-    NO_TAG
+    None
 }
 
-/// Disables or enables fast frees: while they are off, [`fast_tag_of`] returns [`NO_TAG`].
+/// Disables or enables fast frees: while they are off, [`fast_tag_of`] returns `None`.
 ///
 /// They are off at first. Calls that have begun may still be fast after this returns.
 pub fn disable_fast_free(is_off: bool) {
@@ -186,12 +172,14 @@ static FAST_FREE_OFF: AtomicBool = AtomicBool::new(true);
 
 /// Returns the bytes of chunks in use, the peak of that, and the bytes that have pages.
 ///
-/// Purging a free chunk takes its pages away.
+/// Purging a free chunk takes its pages away. Pages that a slab in use has lost do not count.
 pub fn memory() -> [usize; 3] {
     // Relaxed: these are estimates.
     let used = ARENA.used.load(Relaxed);
     let with_pages = used + ARENA.dirty.load(Relaxed) + ARENA.unused_advised();
-    [used, ARENA.used_peak.load(Relaxed), with_pages].map(|chunks| chunks * CHUNK_BYTES)
+    let [used, peak, with_pages] =
+        [used, ARENA.used_peak.load(Relaxed), with_pages].map(|chunks| chunks * CHUNK_BYTES);
+    [used, peak, with_pages.saturating_sub(free_pages::dropped_bytes())]
 }
 
 /// Returns the bytes of chunks in use; an estimate.
@@ -269,13 +257,15 @@ impl Arena {
 
     pub(super) fn tag(&self, chunk: usize) -> Tag {
         // Acquire: pairs with the Release in `set_tag`, so the chunk's slab is initialized.
-        self.tag_word(chunk).load(Acquire) as Tag
+        tag::decode(self.tag_word(chunk).load(Acquire))
     }
 
-    /// Publishes the tag of a chunk, after its slab was initialized.
-    fn set_tag(&self, chunk: usize, tag: Tag) {
+    /// Publishes the tag of a chunk with objects of `size`, after its slab was initialized.
+    ///
+    /// The size matters for tags above 0 only.
+    fn set_tag(&self, chunk: usize, tag: Tag, size: usize) {
         // Release: pairs with the Acquire in `tag`.
-        self.tag_word(chunk).store(tag as u32, Release);
+        self.tag_word(chunk).store(tag::encode(tag, size), Release);
     }
 
     fn address(&self, chunk: usize) -> usize {

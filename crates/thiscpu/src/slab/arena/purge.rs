@@ -5,15 +5,17 @@
 //! number of used chunks in this span and the one before. Pages are dropped for two reasons:
 //!
 //! - Age: their chunk has been free since before this span.
-//! - Excess: more chunks have pages, used ones included, than 17/16 of the peak plus 1 MiB. After
-//!   10 ms above that limit, or at once when 16 MiB above it, the chunks that exceed the peak are
-//!   purged.
+//! - Excess: more chunks have pages, used ones included, than the peak, a quarter of it (at most
+//!   64 MiB), and 1 MiB. After 10 ms above that limit, or at once when 16 MiB above it, the chunks
+//!   that exceed the peak are purged.
 //!
-//! So memory exceeds what the program itself has needed by little, and pages that are freed and
-//! needed again within half a second stay.
+//! So memory with pages exceeds the peak by about a quarter, at most 64 MiB, and pages that are
+//! freed and needed again within half a second stay. Less room would not do for blocks of several
+//! MiB: they leave holes that do not fit the next ones.
 //!
-//! There is no thread for this: calls that free do it. A call that allocates purges at most 1 MiB,
-//! and one that frees at most 16 MiB for age.
+//! Calls that free do it, at most 16 MiB for age, and malloc's background thread. A call that
+//! allocates says how much it purges at most. Children of vfork leave it to their parent: if one
+//! were killed meanwhile, nobody would release the lock.
 //!
 //! Pages are dropped without the lock, up to 16 MiB at a time, while the chunks are marked as used.
 //! A thread that finds no other memory waits for them. A child forked meanwhile frees them again.
@@ -30,9 +32,11 @@ use crate::sys::machine::Machine as _;
 const MIB_CHUNKS: usize = (1024 * 1024) / CHUNK_BYTES;
 const SPAN_NS: u64 = 500_000_000;
 const EXCESS_NS: u64 = 10_000_000;
+/// The part of the peak, and the most chunks, that may have pages beyond it.
+const EXCESS_PART: usize = 4;
+const EXCESS_MAX: usize = 64 * MIB_CHUNKS;
 const RETRY_NS: u64 = 1_000_000_000;
 const PURGE_CHUNKS_MAX: usize = 16 * MIB_CHUNKS;
-const ALLOC_PURGE_CHUNKS_MAX: usize = MIB_CHUNKS;
 
 /// Bytes of pages that were returned to the system so far.
 ///
@@ -117,7 +121,7 @@ impl Arena {
         let Purging { peak, peak_before, excess_since, .. } = &self.purging;
         let peak = used.max(peak.load(Relaxed)).max(peak_before.load(Relaxed));
         let (with_pages, most) =
-            (used + dirty, peak + (peak / 16).min(64 * MIB_CHUNKS) + MIB_CHUNKS);
+            (used + dirty, peak + (peak / EXCESS_PART).min(EXCESS_MAX) + MIB_CHUNKS);
         let since = excess_since.load(Relaxed);
         if with_pages <= most {
             if since != 0 {
@@ -146,28 +150,34 @@ impl Arena {
 
     /// Purges what is due, at most `most` chunks, and of these at most 16 MiB for age.
     ///
-    /// Does nothing if another thread purges. The caller holds no lock.
-    fn purge_at_most_if_due(&self, now: u64, most: usize) {
+    /// Returns how many it purged: none if another thread purges. The caller holds no lock.
+    fn purge_at_most_if_due(&self, now: u64, most: usize) -> usize {
         let excess = self.excess(now).min(most);
         if (excess == 0 && !self.is_span_over(now)) || self.has_just_failed(now) {
-            return;
+            return 0;
         }
-        let Some(_guard) = self.purging.lock.try_lock() else { return };
+        if Host::is_vfork_child() {
+            return 0;
+        }
+        let Some(_guard) = self.purging.lock.try_lock() else { return 0 };
+        let mut purged = 0;
         if excess > 0 {
-            self.purge(excess);
+            purged += self.purge(excess);
         }
         if excess < most && self.is_span_over(now) {
-            self.purge_by_age(now, (most - excess).min(PURGE_CHUNKS_MAX));
+            purged += self.purge_by_age(now, (most - excess).min(PURGE_CHUNKS_MAX));
         }
+        purged
     }
 
     /// Purges chunks that were dirty when this span began; begins the next if none is left.
     ///
-    /// The caller holds the purge lock.
-    fn purge_by_age(&self, now: u64, most: usize) {
-        if self.purge_among(Arena::aged_bits, most) == most {
+    /// Returns how many it purged. The caller holds the purge lock.
+    fn purge_by_age(&self, now: u64, most: usize) -> usize {
+        let purged = self.purge_among(Arena::aged_bits, most);
+        if purged == most {
             // There may be more; the next call continues.
-            return;
+            return purged;
         }
         let _guard = self.lock();
         self.aged_bits().copy(self.dirty_bits(), self.high());
@@ -179,6 +189,7 @@ impl Arena {
         peak_before.store(recent, Relaxed);
         peak.store(used, Relaxed);
         span_since.store(now, Relaxed);
+        purged
     }
 
     /// Purges up to `most` free chunks; returns how many. The caller holds the purge lock.
@@ -285,11 +296,31 @@ pub(crate) fn purge_if_due() {
     }
 }
 
-/// Purges at most 1 MiB, for a call that allocates; the next such call continues.
-pub fn purge_some_if_due() {
-    if ARENA.dirty.load(Relaxed) > 0 {
-        ARENA.purge_at_most_if_due(Host::coarse_time().max(1), ALLOC_PURGE_CHUNKS_MAX);
+/// Purges what is due, at most `most_bytes`; returns how many bytes it purged.
+///
+/// For calls that allocate. The next such call continues.
+pub fn purge_some_if_due(most_bytes: usize) -> usize {
+    if !has_free_pages() {
+        return 0;
     }
+    let most = most_bytes / CHUNK_BYTES;
+    ARENA.purge_at_most_if_due(Host::coarse_time().max(1), most) * CHUNK_BYTES
+}
+
+/// Purges at most `most_bytes` of free chunks, whatever their age; returns how many bytes.
+///
+/// Does nothing while another thread purges, or if pages could not be dropped a moment ago.
+pub fn purge_some(most_bytes: usize) -> usize {
+    if !has_free_pages() || ARENA.has_just_failed(Host::coarse_time().max(1)) {
+        return 0;
+    }
+    let Some(_guard) = ARENA.purging.try_lock() else { return 0 };
+    ARENA.purge(most_bytes / CHUNK_BYTES) * CHUNK_BYTES
+}
+
+/// Returns whether any free chunk may have pages; an estimate.
+pub fn has_free_pages() -> bool {
+    ARENA.dirty.load(Relaxed) > 0
 }
 
 /// Purges all free chunks; returns how many bytes that was.
@@ -341,6 +372,18 @@ mod tests {
     }
 
     #[test]
+    fn child_of_vfork_purges_nothing() {
+        let (arena, start) = (new_arena(), 1_000 * MS);
+        assert_eq!(arena.alloc(100, 1), Some(0));
+        arena.free(0, 100);
+        arena.purge_at_most_if_due(start, usize::MAX);
+        let scope = crate::vfork_scope();
+        assert_eq!(dirty_at(arena, start + 1_000 * MS), 100);
+        drop(scope);
+        assert_eq!(dirty_at(arena, start + 1_000 * MS), 0);
+    }
+
+    #[test]
     fn locked_chunks_do_not_keep_others() {
         const LOCKED: usize = 4;
         let (arena, start) = (new_arena(), 1_000 * MS);
@@ -369,6 +412,18 @@ mod tests {
         assert_eq!(dirty_at(arena, start), 100);
         assert_eq!(dirty_at(arena, start + 10 * MS), 100);
         assert_eq!(dirty_at(arena, start + 10 * MS + 1), 0);
+    }
+
+    #[test]
+    fn a_quarter_more_than_the_peak_stays() {
+        let (arena, start) = (new_arena(), 1_000 * MS);
+        assert_eq!(arena.alloc(200, 1), Some(0));
+        assert_eq!(arena.alloc(1_000, 1), Some(200));
+        arena.free(0, 200);
+        // Too long for the free run, so that 1,401 chunks have pages, and 1,201 are used.
+        assert_eq!(arena.alloc(201, 1), Some(1_200));
+        assert_eq!(dirty_at(arena, start), 200);
+        assert_eq!(dirty_at(arena, start + 20 * MS), 200);
     }
 
     #[test]

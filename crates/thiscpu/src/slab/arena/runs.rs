@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn alloc_is_first_fit() {
-        let phase_rounds = if thiscpu_test_support::is_quick() { 100 } else { 1_000 };
+        let phase_rounds = if thiscpu_test_support::is_quick() { 100 } else { 500 };
         check_first_fit(1, phase_rounds, false);
     }
 

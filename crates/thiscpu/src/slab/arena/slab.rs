@@ -5,8 +5,9 @@
 //! lock of the node slabs. The bits and `fresh` are authoritative: from them, a forked child
 //! recounts the free objects and rebuilds the lists.
 
+use super::free_pages::FreePages;
 use super::in_use::InUse;
-use super::{ARENA, CHUNK_BYTES, Tag, thp};
+use super::{ARENA, CHUNK_BYTES, NO_TAG, Tag, thp};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sys::bits::Bits;
 
@@ -52,6 +53,7 @@ pub(crate) struct Slab {
     was_zero: AtomicBool,
     /// Where large objects in use begin in this chunk.
     pub(super) in_use: InUse,
+    pub(super) free_pages: FreePages,
 }
 
 /// The most chunks of a slab of large objects, unless one object takes more.
@@ -64,7 +66,7 @@ const RETIRED: u32 = u32::MAX;
 /// Stored as the previous slab: a thread has taken the slab and destroys its objects.
 const ENDING: u32 = u32::MAX - 1;
 
-/// Returns the bytes at the end of so many chunks that objects of `size` leave unused.
+/// Returns the bytes at the end of `chunks` chunks that objects of `size` leave unused.
 const fn tail(size: usize, chunks: usize) -> usize {
     chunks * CHUNK_BYTES % size
 }
@@ -150,7 +152,7 @@ impl Slab {
     /// Returns the slab, or large block, that holds an address, if there is one.
     pub(crate) fn containing(address: usize) -> Option<&'static Slab> {
         let chunk = super::chunk_of(address).filter(|&chunk| chunk < ARENA.high())?;
-        if ARENA.tag(chunk) == super::NO_TAG {
+        if ARENA.tag(chunk) == NO_TAG {
             return None;
         }
         Some(ARENA.slab(ARENA.slab(chunk).first_chunk.load(Relaxed) as usize))
@@ -188,16 +190,17 @@ impl Slab {
             ARENA.slab(chunk).first_chunk.store(first as u32, Relaxed);
             // Last: `set_tag` is a Release store, so a thread that finds the tag finds the stores
             // above.
-            ARENA.set_tag(chunk, tag);
+            ARENA.set_tag(chunk, tag, shape.size);
         }
         slab
     }
 
     /// Returns the slab's chunks to the arena.
     pub(crate) fn free_chunks(&self) {
+        self.forget_dropped_pages();
         let (first, chunks) = (self.first_chunk(), self.chunks.load(Relaxed) as usize);
         for chunk in first..first + tagged(chunks, self.objects(), ARENA.tag(first)) {
-            ARENA.set_tag(chunk, super::NO_TAG);
+            ARENA.set_tag(chunk, NO_TAG, 0);
         }
         ARENA.free(first, chunks);
     }
@@ -210,7 +213,7 @@ impl Slab {
         if is_mine {
             let chunks = self.chunks.load(Relaxed) as usize;
             thp::end(first, 0..chunks);
-            ARENA.set_tag(first, super::NO_TAG);
+            ARENA.set_tag(first, NO_TAG, 0);
             arena.free(first, chunks);
         }
         is_mine
@@ -262,7 +265,7 @@ impl Slab {
         self.shard.swap(0, Relaxed) as usize
     }
 
-    fn bits(&self) -> Bits<'static> {
+    pub(super) fn bits(&self) -> Bits<'static> {
         ARENA.object_bits(self.first_chunk())
     }
 

@@ -36,11 +36,10 @@ pub fn usage() -> Usage {
     let sheaves = sheaf::mapped_bytes();
     let per_chunk = size_of::<Slab>() + OBJECT_BITS_BYTES;
     let described = ARENA.used.load(Relaxed).min(ARENA.high()) * per_chunk;
-    let [_, _, with_pages] = super::memory();
     Usage {
         mapped: chunks * CHUNK_BYTES + committed + sheaves,
         metadata: described.min(committed) + sheaves,
-        purgeable: with_pages.saturating_sub(ARENA.used.load(Relaxed) * CHUNK_BYTES),
+        purgeable: (ARENA.dirty.load(Relaxed) + ARENA.unused_advised()) * CHUNK_BYTES,
         purged,
     }
 }

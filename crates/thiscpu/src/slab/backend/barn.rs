@@ -30,6 +30,15 @@ const DEMAND_SPAN_NS: u64 = 20_000_000;
 /// least a fortieth of the time.
 const BUSY_NS: u64 = 8_000_000;
 
+/// A window of time, for which a barn counts the objects that no lane has needed.
+#[derive(Clone, Copy, Debug)]
+pub enum Window {
+    /// The one between two looks of the caller.
+    Short,
+    /// The one that the caller lets last for a while.
+    Long,
+}
+
 /// The sheaves of some lanes of a node, and what they are traded for.
 ///
 /// The fields are in this order so that a trade of another lane, and a check for unused objects,
@@ -45,8 +54,8 @@ pub(super) struct Barn {
     trades: AtomicU64,
     /// Number of objects in filled sheaves.
     objects: AtomicU32,
-    /// The fewest objects held since [`Barn::begin_window`].
-    window_min: AtomicU32,
+    /// The fewest objects held in the short window.
+    short_min: AtomicU32,
     /// The fewest objects held since `idle_since`: these are idle.
     idle_min: AtomicU32,
     /// Objects that the barn's lanes requested in the span `span`, and in the one before.
@@ -60,6 +69,8 @@ pub(super) struct Barn {
     /// Value of `trades`, modulo 2^32, when idle objects were last trimmed.
     trimmed_at: AtomicU32,
     span: AtomicU64,
+    /// The fewest objects held in the long window.
+    long_min: AtomicU32,
     idle_since: AtomicU64,
     /// When it was last checked whether the barn is busy.
     busy_checked: AtomicU64,
@@ -139,21 +150,28 @@ impl Barn {
         self.filled.totals().0 + self.empty.totals().0
     }
 
-    /// Returns how many objects no lane has needed since [`Barn::begin_window`]; an estimate.
-    pub(super) fn unused_objects(&self) -> usize {
+    fn min_in(&self, window: Window) -> &AtomicU32 {
+        match window {
+            Window::Short => &self.short_min,
+            Window::Long => &self.long_min,
+        }
+    }
+
+    /// Returns how many objects no lane has needed in this window so far; an estimate.
+    pub(super) fn unused_objects(&self, window: Window) -> usize {
         // Relaxed, here and below: an estimate.
-        self.window_min.load(Relaxed).min(self.objects.load(Relaxed)) as usize
+        self.min_in(window).load(Relaxed).min(self.objects.load(Relaxed)) as usize
     }
 
     /// Pops a filled sheaf if there are unused objects and no thread has the lock.
-    pub(super) fn pop_unused(&self) -> Option<Sheaf> {
-        if self.unused_objects() == 0 {
+    pub(super) fn pop_unused(&self, window: Window) -> Option<Sheaf> {
+        if self.unused_objects(window) == 0 {
             return None;
         }
         let _guard = self.try_lock()?;
-        let unused = self.unused_objects();
+        let unused = self.unused_objects(window);
         let sheaf = self.pop_locked()?;
-        self.window_min.store(unused.saturating_sub(sheaf.count()) as u32, Relaxed);
+        self.min_in(window).store(unused.saturating_sub(sheaf.count()) as u32, Relaxed);
         Some(sheaf)
     }
 
@@ -161,10 +179,10 @@ impl Barn {
     ///
     /// The one caller of this sets the length of the window. It does not affect what counts as
     /// idle.
-    pub(super) fn begin_window(&self) {
-        let objects = self.objects.load(Relaxed);
-        if self.window_min.load(Relaxed) != objects {
-            self.window_min.store(objects, Relaxed);
+    pub(super) fn begin_window(&self, window: Window) {
+        let (min, objects) = (self.min_in(window), self.objects.load(Relaxed));
+        if min.load(Relaxed) != objects {
+            min.store(objects, Relaxed);
         }
     }
 
@@ -218,8 +236,9 @@ impl Barn {
         self.objects.store(left, Relaxed);
         self.count_large(-(sheaf.count() as isize));
         self.idle_min.store(self.idle_min.load(Relaxed).min(left), Relaxed);
-        self.window_min.store(self.window_min.load(Relaxed).min(left), Relaxed);
-        self.span_min.store(self.span_min.load(Relaxed).min(left), Relaxed);
+        for min in [&self.short_min, &self.span_min, &self.long_min] {
+            min.store(min.load(Relaxed).min(left), Relaxed);
+        }
         Some(sheaf)
     }
 
@@ -340,6 +359,22 @@ mod tests {
             .expect("there is memory");
         (0..count).for_each(|number| sheaf.push(2 * number + 1));
         sheaf
+    }
+
+    #[test]
+    fn each_window_counts_what_no_lane_needed_in_it() {
+        let barn = Barn::default();
+        (0..3).for_each(|_| assert!(barn.push(sheaf_of(4), 64, false).is_ok()));
+        [Window::Short, Window::Long].into_iter().for_each(|window| barn.begin_window(window));
+        let sheaf = barn.pop().0.expect("there are three");
+        assert!(barn.push(sheaf, 64, false).is_ok());
+        let unused = || [Window::Short, Window::Long].map(|window| barn.unused_objects(window));
+        assert_eq!(unused(), [8, 8]);
+        barn.begin_window(Window::Short);
+        assert_eq!(unused(), [12, 8]);
+        let popped = core::iter::from_fn(|| barn.pop_unused(Window::Long));
+        assert_eq!(popped.count(), 2);
+        assert_eq!(unused(), [4, 0]);
     }
 
     /// Lets one of the barn's lanes get a sheaf and hand one in, at time `now`.

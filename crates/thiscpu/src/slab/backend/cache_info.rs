@@ -72,7 +72,7 @@ impl CacheInfo {
         );
     }
 
-    fn is_marked(self, encoded: usize) -> bool {
+    pub(super) fn is_marked(self, encoded: usize) -> bool {
         let mark = encoding::load_mark(self.mark_of(encoded));
         mark == encoded || (self.shape.mark != 0 && mark == encoding::unconstructed_mark(encoded))
     }

@@ -3,9 +3,10 @@
 //! A caller has taken a sheaf out of a lane, or wants one, and is in no section. A sheaf that a
 //! thread holds when the process forks is lost to the child: its objects stay allocated there.
 
-mod barn;
+pub(crate) mod barn;
 pub(crate) mod cache_info;
 mod capacity;
+pub(crate) mod free_pages;
 mod large_share;
 mod memory;
 pub(crate) mod node_slabs;
@@ -20,7 +21,7 @@ use crate::sys::Host;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
-use barn::Barn;
+use barn::{Barn, Window};
 use cache_info::CacheInfo;
 use capacity::Capacity;
 use large_share::{BARNS_PER_NODE, LargeShare};
@@ -382,22 +383,24 @@ impl Backend {
         self.barns().map(Barn::objects).sum()
     }
 
-    /// Returns how many objects of barns no lane has needed since [`Backend::begin_window`].
-    pub(super) fn unused_objects(&'static self) -> usize {
-        self.barns().map(Barn::unused_objects).sum()
+    /// Returns how many objects of barns no lane has needed in this window so far.
+    pub(super) fn unused_objects(&'static self, window: Window) -> usize {
+        self.barns().map(|barn| barn.unused_objects(window)).sum()
     }
 
-    /// Flushes up to `most` sheaves of unused objects; returns how many.
-    pub(super) fn flush_unused(&'static self, most: usize) -> usize {
-        let unused = self.barns().enumerate().flat_map(|(number, barn)| {
-            core::iter::from_fn(move || Some((Some(number), barn.pop_unused()?)))
-        });
-        let flush = |(lane, sheaf)| sheaf::free(self.flush_to_slabs(sheaf, lane));
-        unused.take(most).map(flush).count()
+    /// Flushes a sheaf of unused objects; returns how many these were, or 0 if there is none.
+    pub(super) fn flush_unused(&'static self, window: Window) -> usize {
+        let mut barns = self.barns().enumerate();
+        let found = barns.find_map(|(number, barn)| Some((number, barn.pop_unused(window)?)));
+        found.map_or(0, |(number, sheaf)| {
+            let count = sheaf.count();
+            sheaf::free(self.flush_to_slabs(sheaf, Some(number)));
+            count
+        })
     }
 
-    pub(super) fn begin_window(&'static self) {
-        self.barns().for_each(Barn::begin_window);
+    pub(super) fn begin_window(&'static self, window: Window) {
+        self.barns().for_each(|barn| barn.begin_window(window));
     }
 
     pub(super) fn slabs(&'static self) -> usize {

@@ -5,6 +5,8 @@
 //! If a process forks while a thread changes the lists and counts, the child rebuilds them from the
 //! slabs' bits.
 
+use core::ops::Range;
+
 use super::cache_info::CacheInfo;
 use super::large_share::BARNS_PER_NODE;
 use crate::slab::arena::heap_error::HeapError;
@@ -49,7 +51,7 @@ impl NodeSlabs {
         self.lock.is_held()
     }
 
-    fn lock(&self, node: usize, info: CacheInfo) -> Guard<'_> {
+    pub(super) fn lock(&self, node: usize, info: CacheInfo) -> Guard<'_> {
         let guard = self.lock.lock();
         if guard.owner_died {
             self.rebuild_lists(node, info);
@@ -67,6 +69,7 @@ impl NodeSlabs {
         self.slabs.store(0, Relaxed);
         for slab in slabs_with_tag(info).filter(|slab| slab.is_of(info.owner, node)) {
             slab.recount();
+            slab.recount_dropped_pages(info.tag);
             if slab.free() == slab.objects() {
                 // The fork came while its last object was returned or its first was taken.
                 slab.free_chunks();
@@ -168,7 +171,7 @@ impl NodeSlabs {
                     break;
                 };
                 let left = sheaf.capacity() - sheaf.count();
-                self.take_from(slab, left, |taken| sheaf.push(info.encode_taken(taken)));
+                self.take_from(slab, left, info, |taken| sheaf.push(info.encode_taken(taken)));
             }
         }
         // Without the lock, because this touches fresh memory for the first time.
@@ -183,14 +186,25 @@ impl NodeSlabs {
             let _guard = self.lock(node, info);
             let slab =
                 self.any_slab().or_else(|| self.partial_or_new_slab(shard, node, info, true))?;
-            self.take_from(slab, 1, |taken| encoded = Some(info.encode_taken(taken)));
+            self.take_from(slab, 1, info, |taken| encoded = Some(info.encode_taken(taken)));
         }
         encoded.map(|encoded| info.leave_slab(encoded))
     }
 
     /// Takes up to `most` free objects of a listed slab.
-    fn take_from(&self, slab: &'static Slab, most: usize, each: impl FnMut(TakenObject)) {
-        slab.take_free(most, each);
+    fn take_from(
+        &self,
+        slab: &'static Slab,
+        most: usize,
+        info: CacheInfo,
+        mut each: impl FnMut(TakenObject),
+    ) {
+        let mut restore = info.restorer(slab);
+        slab.take_free(most, |taken| {
+            restore.before_use(taken.object);
+            each(taken);
+        });
+        slab.note_change();
         if slab.free() == 0 {
             self.unlink(slab);
         }
@@ -310,6 +324,7 @@ impl NodeSlabs {
         if !slab.put(index) {
             HeapError::DoubleFree.report(slab.object_address(index), info.shape.size);
         }
+        slab.note_change();
         let free = slab.free();
         if free == 1 {
             self.link(slab);
@@ -333,14 +348,17 @@ pub(super) fn slabs_of_cache(info: CacheInfo) -> impl Iterator<Item = &'static S
 
 /// Returns the slabs with the tag of a cache, which other caches may have too.
 fn slabs_with_tag(info: CacheInfo) -> impl Iterator<Item = &'static Slab> {
-    tagged_slabs(move |tag| tag == info.tag).map(|(_, slab)| slab)
+    tagged_slabs(0..usize::MAX, move |tag| info.may_have_tag(tag)).map(|(_, slab)| slab)
 }
 
-/// Returns the slabs with a wanted tag, and their tags.
-fn tagged_slabs(is_wanted: impl Fn(Tag) -> bool) -> impl Iterator<Item = (Tag, &'static Slab)> {
+/// Returns the slabs that begin in some chunks and have a wanted tag, and their tags.
+pub(super) fn tagged_slabs(
+    chunks: Range<usize>,
+    is_wanted: impl Fn(Tag) -> bool,
+) -> impl Iterator<Item = (Tag, &'static Slab)> {
     // `ARENA.tag` loads with Acquire: pairs with the Release in `Arena::set_tag`, so that a slab
     // found by its tag is initialized.
-    let tags = (0..ARENA.high()).map(|chunk| (chunk, ARENA.tag(chunk)));
+    let tags = (chunks.start..chunks.end.min(ARENA.high())).map(|chunk| (chunk, ARENA.tag(chunk)));
     let slabs = tags.filter(move |&(_, tag)| is_wanted(tag));
     slabs
         .map(|(chunk, tag)| (chunk, tag, ARENA.slab(chunk)))
@@ -352,7 +370,8 @@ fn tagged_slabs(is_wanted: impl Fn(Tag) -> bool) -> impl Iterator<Item = (Tag, &
 /// Visits each chunk that was ever used, without a lock.
 pub fn objects_by_tag() -> impl Iterator<Item = (Tag, usize, usize)> {
     let has_own_tag = |tag| tag != NO_TAG && tag != LARGE && tag != ANY_CACHE;
-    tagged_slabs(has_own_tag).map(|(tag, slab)| (tag, slab.outside(), slab.free()))
+    let slabs = tagged_slabs(0..usize::MAX, has_own_tag);
+    slabs.map(|(tag, slab)| (tag, slab.outside(), slab.free()))
 }
 
 /// Finds an object of the cache; aborts with a heap error if none begins at that address.

@@ -7,10 +7,12 @@
 
 mod construct;
 mod direct;
+pub(crate) mod free_pages;
 mod group;
 mod lane_limit;
 pub(crate) mod shrink;
 mod slow;
+mod tick;
 
 #[cfg(thiscpu_model)]
 pub(super) use group::DirectUse;
@@ -22,6 +24,7 @@ use core::ptr::{self, NonNull};
 use super::arena::slab::{self, Shape, Slab};
 use super::arena::{self, Tag, heap_error, in_use, purge};
 use super::backend::Backend;
+use super::backend::barn::Window;
 use super::backend::cache_info::CacheInfo;
 use super::backend::node_slabs;
 use super::lane::{self, CacheCell, encoding};
@@ -329,20 +332,23 @@ impl<A: Access> Handle<'_, A> {
         self.class.backend_if_used().map_or(0, Backend::remote_frees)
     }
 
-    /// Returns the bytes in barns unneeded since [`begin_window`](Handle::begin_window).
-    pub fn unused_bytes(self) -> usize {
-        self.class.backend_if_used().map_or(0, Backend::unused_objects) * self.class.shape.size
+    /// Returns the bytes in barns that no lane has needed in this window so far.
+    pub fn unused_bytes(self, window: Window) -> usize {
+        let objects = |backend: &'static Backend| backend.unused_objects(window);
+        self.class.backend_if_used().map_or(0, objects) * self.class.shape.size
     }
 
-    /// Flushes up to `most` sheaves of unused objects to the slabs; returns how many.
-    pub fn flush_unused(self, most: usize) -> usize {
-        self.class.backend_if_used().map_or(0, |backend| backend.flush_unused(most))
+    /// Flushes a sheaf of unused objects to the slabs; returns how many these were.
+    ///
+    /// That is 0 if there is none, or if other threads have the locks of barns.
+    pub fn flush_unused(self, window: Window) -> usize {
+        self.class.backend_if_used().map_or(0, |backend| backend.flush_unused(window))
     }
 
-    /// Begins a window in which unused objects are counted. There is one window per class.
-    pub fn begin_window(self) {
+    /// Begins a window in which unused objects are counted. A class has one of each kind.
+    pub fn begin_window(self, window: Window) {
         if let Some(backend) = self.class.backend_if_used() {
-            backend.begin_window();
+            backend.begin_window(window);
         }
     }
 

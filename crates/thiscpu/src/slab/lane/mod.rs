@@ -27,12 +27,14 @@
 //! lane of the atomic tier, the holder of the cell's lock changes the cell. `alloc` and `free` only
 //! try to take that lock, and nothing is hot there.
 //!
-//! A group with classes of large objects keeps how many bytes these hold in the lane in the `spare`
-//! of the first cell, which no section reads: see [`reserved`].
+//! malloc's group keeps two more things in the first cell of each lane. In `spare`, which no
+//! section reads, is how many bytes of large objects the lane holds: see [`reserved`]. In `hot` is
+//! a countdown of allocations, by which one of them leaves the fast path: see [`countdown`].
 //!
 //! Sections compare distances only. That suffices: equal distances name the same sheaf with the
 //! same count, whatever happened in between.
 
+pub(crate) mod countdown;
 pub(super) mod encoding;
 pub(super) mod reserved;
 pub(super) mod sheaf;
@@ -41,6 +43,7 @@ use crate::lanes::table::{self, STRIDE};
 use crate::section::{Outcome, Processor, SlabSections as _, TOP_OFFSET};
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sys::lock::Lock;
+use countdown::Countdown;
 use reserved::Reserved;
 use sheaf::Sheaf;
 
@@ -150,6 +153,14 @@ impl CacheCell {
         // SAFETY: lanes in use stay mapped forever, and the word belongs to the group while it
         // lives. `Reserved` is an atomic word, for which all values are valid.
         unsafe { &*(word as *const Reserved) }
+    }
+
+    /// Returns the countdown in this lane, of a group of several classes.
+    pub(super) fn countdown(self) -> &'static Countdown {
+        let word = self.base() - TOP_OFFSET;
+        // SAFETY: lanes in use stay mapped forever, and the word belongs to the group while it
+        // lives. `Countdown` is two atomic words, for which all values are valid.
+        unsafe { &*(word as *const Countdown) }
     }
 
     /// Returns this lane's cell of another class of the group.

@@ -120,6 +120,6 @@ pub(super) fn word() -> &'static AtomicU32 {
 
 /// Returns whether the caller may be a child that runs on the memory of its parent's thread.
 #[inline]
-pub(crate) fn is_child() -> bool {
+pub fn is_child() -> bool {
     word().load(Relaxed) != 0
 }

@@ -8,6 +8,7 @@
 mod env;
 mod process;
 
+pub(crate) mod calls;
 pub(crate) mod destructors;
 pub(crate) mod fork;
 pub(crate) mod futex;

@@ -3,12 +3,15 @@
 mod churn;
 mod connections;
 mod forks;
+mod idle;
 mod large;
 mod limits;
 mod peak;
+mod profiles;
 mod signals;
 mod survivors;
 mod table;
+mod vforks;
 
 use fastrand::Rng;
 
@@ -23,13 +26,16 @@ pub(super) struct Act {
     pub(super) run: fn(&Stage<'_>, &mut Rng) -> Checked,
 }
 
-pub(super) const ACTS: [Act; 8] = [
+pub(super) const ACTS: [Act; 11] = [
     Act { name: "connections", run: connections::run },
     Act { name: "peak", run: peak::run },
     Act { name: "survivors", run: survivors::run },
+    Act { name: "idle", run: idle::run },
     Act { name: "large", run: large::run },
     Act { name: "table", run: table::run },
     Act { name: "forks", run: forks::run },
+    Act { name: "vforks", run: vforks::run },
+    Act { name: "profiles", run: profiles::run },
     Act { name: "limits", run: limits::run },
     Act { name: "signals", run: signals::run },
 ];

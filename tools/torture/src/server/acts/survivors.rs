@@ -7,7 +7,7 @@ use crate::violation::Checked;
 
 /// The number of blocks in a generation.
 const BLOCKS: usize = 20_000;
-/// One block in so many survives its generation.
+/// One of this number of blocks survives its generation.
 const ONE_IN: usize = 100;
 /// The number of generations whose survivors are in use.
 const GENERATIONS: usize = 20;

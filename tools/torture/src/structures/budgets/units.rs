@@ -8,7 +8,8 @@ use std::sync::atomic::{
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use thiscpu::{Budget, Exhausted, Lease};
+use thiscpu::TryAcquireError::{self, Exhausted};
+use thiscpu::{Budget, Lease};
 
 use super::Actor;
 use super::bounds::Bounds;
@@ -99,14 +100,14 @@ impl Units {
                 }
             }
             // Enough units may have become available when the time was over.
-            (Err(Exhausted { available }), Call::Wait(_)) => known.check_available(available)?,
+            (Err(refused), Call::Wait(_)) => known.check_available(refused.available())?,
             (Err(_), Call::Poll(_)) => {}
-            (Err(Exhausted { available }), _) => known.check_refused(n, available)?,
+            (Err(refused), _) => known.check_refused(n, refused.available())?,
         }
         Ok(taken)
     }
 
-    fn ask(&self, slot: usize, n: u64, call: Call) -> Result<u64, Exhausted> {
+    fn ask(&self, slot: usize, n: u64, call: Call) -> Result<u64, TryAcquireError> {
         let budget = &self.budget;
         match call {
             Call::Try => budget.try_acquire(n).map(|()| n),
@@ -120,11 +121,11 @@ impl Units {
     /// Polls a future a few times and drops it.
     ///
     /// It is unknown whether the units were granted by then, so the drop is recorded as a release.
-    fn poll(&self, slot: usize, n: u64, polls: u32) -> Result<u64, Exhausted> {
+    fn poll(&self, slot: usize, n: u64, polls: u32) -> Result<u64, TryAcquireError> {
         let mut future = Box::pin(self.budget.acquire_async(n));
         for _ in 0..polls {
             match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(lease) => return Ok(lease.forget()),
+                Poll::Ready(lease) => return Ok(lease?.forget()),
                 Poll::Pending => std::thread::yield_now(),
             }
         }
@@ -143,8 +144,8 @@ impl Units {
         let (known, _) = self.around(|| self.oracle.take(actor.slot, n as i64, take));
         let reserve = match answer {
             Ok(reserve) => reserve,
-            Err(Exhausted { available }) => {
-                return known.check_refused(n, available).map(|()| false);
+            Err(refused) => {
+                return known.check_refused(n, refused.available()).map(|()| false);
             }
         };
         known.check_granted(n)?;
