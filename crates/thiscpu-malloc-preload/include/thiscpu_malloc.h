@@ -122,8 +122,8 @@ size_t thiscpu_malloc_stats_json(char *buffer, size_t bytes);
  * Begins to sample blocks for a heap profile, one in each `interval` bytes on average.
  *
  * 0 stands for 512 KiB. With 1, almost every block is sampled. While a profile is on, an allocation
- * takes some nanoseconds longer, and a sample microseconds. Blocks that were allocated before are
- * not in the profile.
+ * takes a nanosecond or more longer, and a sample microseconds. Blocks that were allocated before
+ * are not in the profile.
  */
 void thiscpu_malloc_profile_start(uint64_t interval);
 

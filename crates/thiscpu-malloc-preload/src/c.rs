@@ -40,8 +40,8 @@ define_malloc!(
 );
 
 #[inline(never)]
-pub(crate) extern "C-unwind" fn malloc_gated(size: usize) -> *mut c_void {
-    export::alloc_gated(size, |size, cell| malloc_cold(size, cell))
+pub(crate) extern "C-unwind" fn malloc_gated(size: usize, is_counted: bool) -> *mut c_void {
+    export::alloc_gated(size, is_counted, |size, cell| malloc_cold(size, cell))
 }
 
 #[cold]

@@ -46,12 +46,16 @@ fn is_on_initial_stack(string: *const c_char) -> bool {
 /// Returns the address at which the kernel has put the program's name, or 0 if it is unknown.
 fn kernels_name() -> u64 {
     let mut entries = [[0_u64; 2]; 64];
+    // The calls are bare: the C library's functions are cancellation points.
+    //
     // SAFETY: the path is a C string, and the kernel writes at most the size of `entries` to them.
     // If there is no such file, the other calls fail, and change nothing.
     let read = unsafe {
-        let file = libc::open(c"/proc/self/auxv".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        let read = libc::read(file, entries.as_mut_ptr().cast(), size_of_val(&entries));
-        libc::close(file);
+        let (path, flags) = (c"/proc/self/auxv".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0);
+        let (to, bytes) = (entries.as_mut_ptr(), size_of_val(&entries));
+        let read = libc::syscall(libc::SYS_read, file as i32, to, bytes);
+        libc::syscall(libc::SYS_close, file as i32);
         read
     };
     let count = usize::try_from(read).unwrap_or(0) / size_of_val(&entries[0]);

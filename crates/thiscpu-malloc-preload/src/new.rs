@@ -26,8 +26,8 @@ define_malloc!(
 );
 
 #[inline(never)]
-extern "C-unwind" fn new_gated(size: usize) -> *mut c_void {
-    export::alloc_gated(size, |size, cell| new_cold(size, cell))
+extern "C-unwind" fn new_gated(size: usize, is_counted: bool) -> *mut c_void {
+    export::alloc_gated(size, is_counted, |size, cell| new_cold(size, cell))
 }
 
 #[cold]

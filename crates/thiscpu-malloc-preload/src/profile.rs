@@ -18,8 +18,11 @@ pub(crate) fn end() {
             if try_write_profile() {
                 break;
             }
+            let no_rest = ptr::null_mut::<libc::timespec>();
+            // The C library's function is a cancellation point.
+            //
             // SAFETY: the time is valid, and null means that the rest is not returned.
-            unsafe { libc::nanosleep(&raw const tenth, ptr::null_mut()) };
+            unsafe { libc::syscall(libc::SYS_nanosleep, &raw const tenth, no_rest) };
         }
     });
 }

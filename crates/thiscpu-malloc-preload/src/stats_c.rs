@@ -45,7 +45,7 @@ unsafe extern "C" fn thiscpu_malloc_class_stats(
 /// `to` has `bytes` writable bytes.
 unsafe fn copy_prefix<T>(from: &T, to: *mut T, bytes: usize) {
     let known = bytes.min(mem::size_of::<T>());
-    // SAFETY: the caller guarantees that `to` has so many bytes, and `from` has `known` ones.
+    // SAFETY: the caller guarantees that `to` has `bytes` bytes, and `from` has `known` ones.
     unsafe {
         ptr::copy_nonoverlapping(ptr::from_ref(from).cast::<u8>(), to.cast(), known);
         ptr::write_bytes(to.cast::<u8>().add(known), 0, bytes - known);

@@ -1,4 +1,6 @@
 //! The statistics as one line of JSON, at exit: to standard error, or to a file.
+//!
+//! System calls are bare, because the C library's functions are cancellation points.
 
 use core::ffi::CStr;
 use core::fmt::{self, Write};
@@ -10,11 +12,12 @@ use thiscpu_malloc::write_stats_json;
 pub(crate) fn append(path: &CStr) {
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
     // SAFETY: the path is a C string, and the mode is an integer.
-    let file = unsafe { libc::open(path.as_ptr(), flags, 0o666) };
+    let file =
+        unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o666) };
     if file >= 0 {
-        print(file);
+        print(file as i32);
         // SAFETY: this function has opened the descriptor.
-        unsafe { libc::close(file) };
+        unsafe { libc::syscall(libc::SYS_close, file) };
     }
 }
 
@@ -29,7 +32,7 @@ pub(crate) fn print(to: i32) {
     if buffer == libc::MAP_FAILED {
         return;
     }
-    // SAFETY: the mapping has so many zeroed bytes, and nothing else refers to it.
+    // SAFETY: the mapping has `LINE_BYTES` zeroed bytes, and nothing else refers to it.
     let piece = unsafe { slice::from_raw_parts_mut(buffer.cast::<u8>(), LINE_BYTES) };
     let mut out = Descriptor { to, piece, filled: 0 };
     let _ = write_stats_json(&mut out).and_then(|()| out.write_str("\n"));
@@ -53,7 +56,7 @@ impl Descriptor<'_> {
         while !rest.is_empty() {
             // SAFETY: `rest` is that many readable bytes, and `errno` is this thread's.
             let (written, error) = unsafe {
-                let written = libc::write(self.to, rest.as_ptr().cast(), rest.len());
+                let written = libc::syscall(libc::SYS_write, self.to, rest.as_ptr(), rest.len());
                 (written, *libc::__errno_location())
             };
             match usize::try_from(written) {

@@ -3,7 +3,7 @@
 //! ```text
 //! allocate      the fast path, inlined: a direct section
 //!  alloc_gated   enables direct sections, then enters a section by the gate
-//!   alloc_cold    chooses:
+//!   alloc_cold    ticks, and tries again, or chooses:
 //!    alloc_refill    trades sheaves with the barn, or guards a block; the class is known
 //!    alloc_general   runs of chunks; all calls while blocks are counted or all guarded
 //! ```
@@ -26,7 +26,7 @@ use crate::fast_path::{
     is_counting, small_gated_cell,
 };
 use crate::heap::{self, cell_of, direct_objects_at, gated_objects_at, objects};
-use crate::{guard, large_class, profile, random, scavenge, stats};
+use crate::{decay, guard, large_class, profile, random, stats};
 
 /// A cell of no class: what [`alloc_cold`] gets if none was looked up.
 const NO_CELL: usize = 0;
@@ -63,14 +63,17 @@ pub fn alloc_fast_or(
 /// Takes a block from this CPU's lane by the gate, or calls `cold(size, cell)`.
 ///
 /// For callers that the fast path did not serve: it missed, the thread or CPU has not enabled
-/// direct sections yet, or the size is a medium one. If `cold` is a function that cannot unwind or
-/// whose caller may, it is called by a jump.
+/// direct sections yet, or the size is a medium one. `is_counted` says that the heap profile need
+/// not count the call. If `cold` is a function that cannot unwind or whose caller may, it is called
+/// by a jump.
 #[inline(always)]
 pub(crate) fn alloc_gated_or(
     size: usize,
+    is_counted: bool,
     cold: impl Fn(usize, usize) -> Option<NonNull<u8>>,
 ) -> Option<NonNull<u8>> {
-    if profile::is_on()
+    if !is_counted
+        && profile::is_on()
         && let Some(block) = alloc_profiled(size)
     {
         return Some(block);
@@ -79,7 +82,7 @@ pub(crate) fn alloc_gated_or(
         return large_class::alloc_or(size, cold);
     }
     if HAS_DIRECT && size <= SMALL_SIZE_MAX {
-        heap::enable_direct();
+        decay::prepare_direct();
     }
     match gated_cell(size) {
         // Without direct sections, the fast path has already entered this one for small sizes.
@@ -120,7 +123,7 @@ fn alloc_profiled(size: usize) -> Option<NonNull<u8>> {
 
 #[inline(never)]
 extern "C" fn alloc_gated(size: usize) -> Option<NonNull<u8>> {
-    alloc_gated_or(size, |size, cell| alloc_cold(size, cell))
+    alloc_gated_or(size, false, |size, cell| alloc_cold(size, cell))
 }
 
 /// Allocates a block that the fast and the gated path did not find.
@@ -133,7 +136,16 @@ pub extern "C" fn alloc_cold(size: usize, cell: usize) -> Option<NonNull<u8>> {
         NO_CELL => alloc_general(size),
         cell => {
             let class = class_of_cell(cell);
-            large_class::begin_if_large(class, alloc_refill(class, size, default_align(size)))
+            let refill = || alloc_refill(class, size, default_align(size));
+            // Before a section by the gate, `alloc_gated_or` has ticked for small sizes.
+            let may_tick = !HAS_DIRECT || size > SMALL_SIZE_MAX;
+            // If the countdown is why the section left, it finds a block now.
+            let block = match may_tick && decay::tick_if_due() {
+                // SAFETY: the caller found a cell, so that sections are ready.
+                true => unsafe { gated_objects_at(cell) }.alloc_or(refill),
+                false => refill(),
+            };
+            large_class::begin_if_large(class, block)
         }
     }
 }
@@ -157,6 +169,7 @@ fn alloc_in_class(class: usize, size: usize, align: usize) -> Option<NonNull<u8>
 
 /// Allocates like [`alloc_in_class`], but a large block has not begun.
 fn alloc_unbegun(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
+    decay::count_call();
     if !has_flag(COUNTING | ALL_GUARDED) {
         return objects(class).alloc_or(|| alloc_refill(class, size, align));
     }
@@ -201,7 +214,7 @@ fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> 
         guard::charge(|| rotate_samples(objects));
         return Some(block);
     }
-    scavenge::scavenge_if_due();
+    decay::slow_alloc();
     if is_large(class)
         && let Some(block) = large_class::take_near(class, align)
     {
@@ -301,7 +314,7 @@ fn alloc_uncounted_run(
     {
         return Some(block);
     }
-    scavenge::scavenge_if_due();
+    decay::slow_alloc();
     let address = retry_after_shrink(size, || allocate(size, align))?;
     stats::record_large(large::size(address).unwrap_or(0) as i64, 1);
     NonNull::new(core::ptr::with_exposed_provenance_mut(address))

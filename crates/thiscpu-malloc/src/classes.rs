@@ -26,9 +26,9 @@ pub const SMALL_SIZE_MAX: usize = 1024;
 /// The step in which medium sizes are looked up. All their classes are multiples of it.
 const MEDIUM_STEP: usize = 128;
 /// The class of the smallest blocks, the only one whose blocks are not aligned to 16 bytes.
-pub(crate) const SMALLEST_CLASS: usize = 0;
+const SMALLEST_CLASS: usize = 0;
 /// The size and alignment of its blocks.
-pub(crate) const SMALLEST_SIZE: usize = 8;
+const SMALLEST_SIZE: usize = 8;
 /// The class of 256 bytes, the last one of the linear part.
 const CLASS_256: usize = 16;
 

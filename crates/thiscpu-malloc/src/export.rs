@@ -12,24 +12,30 @@ pub use crate::alloc::{alloc_cold, alloc_fast_or};
 pub use crate::classes::{CELLS, SMALL_SIZE_MAX};
 pub use crate::fast_path::MALLOC_LIMIT;
 pub use crate::free::{free_fast, free_gated, free_general};
+pub use crate::profile::INTERVAL;
 pub use crate::settings::{Assignment, ExitStats, exit_stats, try_write_profile};
 pub use crate::stack::forget_rules;
 pub use crate::stats::{ClassTotals, Totals};
 
 /// Allocates a block that [`define_malloc`](crate::define_malloc)'s function did not find.
 ///
-/// Calls `cold` with the size and its cell if this CPU's lane has none; that ends with
-/// [`alloc_cold`] and says what a failure means. `cold` is called by a jump if it is
-/// `extern "C-unwind"` and this function is inlined into another such one.
+/// `is_counted` is its second argument. Calls `cold` with the size and its cell if this CPU has no
+/// block; that ends with [`alloc_cold`] and says what a failure means. `cold` is called by a jump
+/// if it is `extern "C-unwind"` and this function is inlined into another such one.
 #[inline(always)]
-pub fn alloc_gated<T>(size: usize, cold: impl Fn(usize, usize) -> *mut T) -> *mut T {
+pub fn alloc_gated<T>(
+    size: usize,
+    is_counted: bool,
+    cold: impl Fn(usize, usize) -> *mut T,
+) -> *mut T {
     let cold = |size, cell| NonNull::new(cold(size, cell).cast());
-    crate::alloc::alloc_gated_or(size, cold).map_or(ptr::null_mut(), |block| block.as_ptr().cast())
+    crate::alloc::alloc_gated_or(size, is_counted, cold)
+        .map_or(ptr::null_mut(), |block| block.as_ptr().cast())
 }
 
 /// Defines a function that allocates from this CPU's lane, or returns what `gated` returns.
 ///
-/// `gated` is an `extern "C-unwind"` function of the same type that calls
+/// `gated` is an `extern "C-unwind"` function of a size, and of whether it is counted, that calls
 /// [`alloc_gated`](crate::export::alloc_gated).
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
@@ -42,14 +48,15 @@ macro_rules! define_malloc {
         $crate::export::thiscpu::define_malloc_fn!(
             $(#[$attribute])* $visibility fn $name() -> $block, in $section,
             cells: $crate::export::CELLS, largest: $crate::export::SMALL_SIZE_MAX,
-            limit: $crate::export::MALLOC_LIMIT, gated: $gated
+            limit: $crate::export::MALLOC_LIMIT, interval: $crate::export::INTERVAL,
+            gated: $gated
         );
     };
 }
 
 /// Defines a function that allocates from this CPU's lane, or returns what `gated` returns.
 ///
-/// `gated` is an `extern "C-unwind"` function of the same type that calls
+/// `gated` is an `extern "C-unwind"` function of a size, and of whether it is counted, that calls
 /// [`alloc_gated`](crate::export::alloc_gated).
 #[cfg(not(target_arch = "x86_64"))]
 #[doc(hidden)]
@@ -62,7 +69,7 @@ macro_rules! define_malloc {
         $(#[$attribute])*
         #[inline(never)]
         $visibility extern "C-unwind" fn $name(size: usize) -> $block {
-            let gated = |size| core::ptr::NonNull::new($gated(size).cast());
+            let gated = |size| core::ptr::NonNull::new($gated(size, false).cast());
             match $crate::export::alloc_fast_or(size, gated) {
                 Some(block) => block.as_ptr().cast(),
                 None => core::ptr::null_mut(),

@@ -5,8 +5,9 @@
 //!  free_in_class   a direct section
 //!   free_gated      enables direct sections, then enters a section by the gate
 //!    free_flush      the lane is full: trades sheaves with the barn
-//!  free_general    the address is odd, or the fast lookup found no class; a full one decides:
-//!   free_in_class         the class is large or has 8 bytes, or the fast lookup does not cover it
+//!  free_general    the fast lookup found no class; a full one decides:
+//!   free_in_class         the class is large, or the fast lookup does not cover it
+//!   free_in_dropped_pages the slab has dropped pages, and its bits say whether there is a block
 //!   free_counted          calls are counted, all blocks guarded, or sections not ready
 //!   free_run_or_guarded   the block is sampled or guarded, or belongs to no class
 //! ```
@@ -17,15 +18,14 @@
 use core::hint::black_box;
 use core::ptr::NonNull;
 
-use thiscpu::__internal::{HAS_DIRECT, HeapError, large, save_errno};
+use thiscpu::__internal::{HAS_DIRECT, error_in_slab, is_outside_slab, large, save_errno};
 
 use crate::classes::{class_of_cell, is_large, size_of_class};
 use crate::fast_path::{HARDENED, has_flag, is_counting, is_enabled};
 use crate::heap::{
-    self, Ended, cell_of, direct_objects_at, end_use, fast_cell_of, gated_objects_at, is_aligned,
-    objects_at,
+    self, Ended, cell_of, direct_objects_at, end_use, fast_cell_of, gated_objects_at, objects_at,
 };
-use crate::{guard, profile, stats};
+use crate::{decay, guard, profile, stats};
 
 /// Frees a block.
 ///
@@ -49,8 +49,7 @@ pub unsafe fn free(block: NonNull<u8>) {
 /// The pointer is null, or the caller guarantees what [`free`] requires.
 #[inline(always)]
 pub unsafe fn free_fast(block: *mut u8) {
-    let cell = if is_aligned(block.addr()) { fast_cell_of(block.addr()) } else { None };
-    match cell {
+    match fast_cell_of(block.addr()) {
         Some(cell) => {
             // SAFETY: no class has a block at address 0.
             let block = unsafe { NonNull::new_unchecked(block) };
@@ -87,8 +86,9 @@ unsafe fn free_in_class(block: NonNull<u8>, cell: usize) {
 
 /// Frees a block for which the fast path found no class, or does nothing for null.
 ///
-/// That is so if it belongs to none or to a large one, if its address is no multiple of 16, if a
-/// flag blocks the fast path, or where address space is scarce.
+/// That is so if it belongs to none or to a large one, if its address is not aligned like blocks of
+/// its class, if its slab has dropped pages, if a flag blocks the fast path, or where address space
+/// is scarce.
 ///
 /// # Safety
 ///
@@ -102,8 +102,32 @@ pub unsafe extern "C" fn free_general(block: *mut u8) {
         match end_use(block.as_ptr().addr()) {
             Ended::InClass(cell) if is_enabled() => free_in_class(block, cell),
             Ended::InClass(cell) => free_counted(block, cell),
+            Ended::InDroppedPages(cell) => free_in_dropped_pages(block, cell),
             Ended::NoClass => free_run_or_guarded(block),
             Ended::Invalid => report_invalid(block),
+        }
+    }
+}
+
+/// Frees a block whose slab has dropped pages, or reports that none in use begins there.
+///
+/// The free blocks of these pages have lost their marks, so the slab's bits are asked. A separate
+/// function, because [`free_general`] would otherwise need a frame for other blocks too.
+///
+/// # Safety
+///
+/// The caller guarantees what [`free`] requires. The class is at `cell`.
+#[inline(never)]
+unsafe extern "C" fn free_in_dropped_pages(block: NonNull<u8>, cell: usize) {
+    if !is_outside_slab(block.as_ptr().addr()) {
+        abort_invalid(block.as_ptr().addr());
+    }
+    // SAFETY: the caller guarantees that the block is of this class and not used any more. If the
+    // fast path is enabled, sections are ready.
+    unsafe {
+        match is_enabled() {
+            true => free_in_class(block, cell),
+            false => free_counted(block, cell),
         }
     }
 }
@@ -142,7 +166,9 @@ unsafe extern "C" fn free_flush(block: NonNull<u8>, cell: usize) {
     }
     // SAFETY: the caller guarantees that the block is of this class, marked, and not used any more.
     unsafe { objects.free_slow(block) };
-    heap::bound_lane(class_of_cell(cell));
+    let class = class_of_cell(cell);
+    heap::bound_lane(class);
+    decay::slow_free(class);
 }
 
 /// Frees a block of a class while a flag blocks the fast path, and counts the call.
@@ -186,7 +212,10 @@ unsafe extern "C" fn free_run_or_guarded(block: NonNull<u8>) {
     }
     profile::forget_large(address);
     match large::size(address) {
-        Some(size) if large::free(address) => stats::record_large(-(size as i64), -1),
+        Some(size) if large::free(address) => {
+            stats::record_large(-(size as i64), -1);
+            decay::slow_call();
+        }
         _ => abort_invalid(address),
     }
 }
@@ -206,8 +235,9 @@ extern "C" fn report_invalid(block: NonNull<u8>) {
 #[inline(never)]
 pub(crate) fn abort_invalid(address: usize) -> ! {
     let (error, size) = match cell_of(address).map(class_of_cell) {
-        // In other classes, only a misaligned address is known to be invalid.
-        Some(class) if !is_large(class) => (HeapError::InteriorFree, size_of_class(class)),
+        // Of other classes, an address is known to be invalid if no block is aligned like it, or if
+        // its slab has dropped pages.
+        Some(class) if !is_large(class) => (error_in_slab(address), size_of_class(class)),
         _ => large::error_at(address),
     };
     error.report(address, size)

@@ -1,12 +1,14 @@
 //! The heap: one group, with a class of objects for each size class, and one of sampled objects.
 
+use core::ops::Range;
+
 use thiscpu::__internal::{
-    self, CELL_BYTES, Class, DirectMalloc, Fence, Group, Handle, LANELESS, Ready, Tag, large,
+    self, CELL_BYTES, Class, Countdown, DirectMalloc, Dropped, Fence, Group, Handle, LANELESS,
+    Ready, SlabPages, Tag, large,
 };
 
 use crate::classes::{
-    CLASS_COUNT, FIRST_LARGE, SMALLEST_CLASS, SMALLEST_SIZE, cell_of_class, class_of_cell,
-    is_large, size_of_class,
+    CLASS_COUNT, FIRST_LARGE, cell_of_class, class_of_cell, is_large, size_of_class,
 };
 
 /// The group of all classes. Cell 0 belongs to no class, so 0 can mean "none".
@@ -98,6 +100,17 @@ pub(crate) extern "C" fn enable_direct() {
     GROUP.enable_direct();
 }
 
+/// Returns the countdown of the calling thread's lane, if it has one.
+#[inline]
+pub(crate) fn countdown() -> Option<&'static Countdown> {
+    GROUP.countdown()
+}
+
+/// Lets at most `most` allocations of each lane take the fast path.
+pub(crate) fn lower_countdowns(most: u32) {
+    GROUP.lower_countdowns(most);
+}
+
 /// Enables direct sections, or makes all of them miss.
 pub(crate) fn set_direct_enabled(is_enabled: bool) {
     GROUP.set_direct_enabled(is_enabled);
@@ -135,6 +148,13 @@ pub(crate) fn bound_lane(class: usize) {
     }
 }
 
+/// Drops pages in which all blocks are free, of slabs that begin in some chunks.
+///
+/// Ends once `most` bytes were tried. The caller saves `errno`.
+pub(crate) fn drop_free_pages(chunks: Range<usize>, most: usize, pages: SlabPages) -> Dropped {
+    __internal::drop_free_pages(chunks, most, pages, |tag| cell_of_tag(tag).map(objects_at))
+}
+
 /// Returns, for each class, the blocks outside its slabs and those free in them.
 ///
 /// Visits each slab once.
@@ -164,30 +184,25 @@ pub(crate) fn cell_of(address: usize) -> Option<usize> {
 
 /// Returns the cell of the class that an address belongs to, by the lookup of the fast path.
 ///
-/// That finds no large class, and nothing while the fast path is blocked, or where address space
-/// is scarce.
+/// That finds no large class and no slab with dropped pages, and no class at an address that is
+/// not aligned like its blocks. It finds nothing while the fast path is blocked, or where address
+/// space is scarce.
 #[inline(always)]
 pub(crate) fn fast_cell_of(address: usize) -> Option<usize> {
-    let tag = __internal::fast_tag_of(address);
-    (tag > 0).then_some(tag as usize)
-}
-
-/// Returns whether an address may be the start of a block of any class but the smallest.
-#[inline(always)]
-pub(crate) fn is_aligned(address: usize) -> bool {
-    address.is_multiple_of(16)
+    __internal::fast_tag_of(address).map(|tag| tag as usize)
 }
 
 /// Returns whether an address is aligned like the blocks of a class that is not large.
-#[inline(always)]
+///
+/// They lie at multiples of their size from a multiple of 64 KiB, which no such size exceeds.
 fn is_aligned_in(cell: usize, address: usize) -> bool {
-    is_aligned(address)
-        || cell == cell_of_class(SMALLEST_CLASS) && address.is_multiple_of(SMALLEST_SIZE)
+    let size = size_of_class(class_of_cell(cell));
+    address.is_multiple_of(1 << size.trailing_zeros())
 }
 
 /// Returns whether a block in use may begin at an address of the class at `cell`.
 ///
-/// For other classes only the slab knows, so this returns true for each aligned address.
+/// For other classes only the slab knows, so this returns true for each address aligned like one.
 pub(crate) fn may_be_in_use(address: usize, cell: usize) -> bool {
     match is_large(class_of_cell(cell)) {
         true => large::is_object_in_use(address),
@@ -199,6 +214,8 @@ pub(crate) fn may_be_in_use(address: usize, cell: usize) -> bool {
 pub(crate) enum Ended {
     /// A block of the class at this cell may be freed.
     InClass(usize),
+    /// Only the bits of a slab with dropped pages tell whether a block of this class begins here.
+    InDroppedPages(usize),
     /// The address belongs to no class.
     NoClass,
     /// The address belongs to a class, but no block in use begins there.
@@ -210,8 +227,11 @@ pub(crate) enum Ended {
 pub(crate) fn end_use(address: usize) -> Ended {
     let tag = __internal::tag_of(address);
     let Some(cell) = cell_of_tag(tag) else { return Ended::NoClass };
-    let is_valid =
-        if tag > 0 { is_aligned_in(cell, address) } else { large::end_object_use(address) };
+    let is_valid = match tag {
+        1.. => is_aligned_in(cell, address),
+        _ if is_large(class_of_cell(cell)) => large::end_object_use(address),
+        _ => return Ended::InDroppedPages(cell),
+    };
     if is_valid { Ended::InClass(cell) } else { Ended::Invalid }
 }
 
@@ -219,7 +239,8 @@ pub(crate) fn end_use(address: usize) -> Ended {
 fn cell_of_tag(tag: Tag) -> Option<usize> {
     match tag {
         1.. => Some(tag as usize),
-        // Tags above are of memory without a class, and tags below of sampled blocks.
+        // Those of large classes, and of slabs with dropped pages. Tags above are of memory
+        // without a class, and tags below of sampled blocks.
         _ if LANELESS < tag && tag <= -(CELL_BYTES as Tag) => Some(tag.unsigned_abs() as usize),
         _ => None,
     }

@@ -29,12 +29,16 @@
 pub mod guide {}
 
 mod alloc;
+mod allowance;
+mod background;
 mod classes;
+mod decay;
 /// For the preloaded library; not part of the API, and may change at any time.
 #[doc(hidden)]
 pub mod export;
 mod fast_path;
 mod free;
+mod free_pages;
 mod guard;
 mod heap;
 mod large_class;

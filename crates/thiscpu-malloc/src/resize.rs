@@ -7,8 +7,8 @@ use thiscpu::__internal::{large, save_errno};
 use crate::alloc::{alloc_run, allocate_aligned};
 use crate::classes::{MEDIUM_SIZE_MAX, class_of_cell, size_of_class};
 use crate::free::{abort_invalid, free};
-use crate::heap::{cell_of, class_of_sampled, may_be_in_use};
-use crate::{guard, profile, stats};
+use crate::heap::{cell_of, class_of_sampled, fast_cell_of, may_be_in_use};
+use crate::{decay, guard, profile, stats};
 
 /// Returns a block of at least `size` bytes with the contents of `block`, which it replaces.
 ///
@@ -51,6 +51,7 @@ pub(crate) unsafe fn resize_aligned(
         if size < before && guard::owns(block.as_ptr().addr()) {
             guard::shrink(block, size);
         }
+        decay::count_call();
         return Some(block);
     }
     let Some(new) = allocate_resized(before, size, align, is_run) else {
@@ -99,18 +100,30 @@ fn resize_run(block: NonNull<u8>, before: usize, size: usize, align: usize) -> O
     };
     profile::resized_large(from, sample, to, size);
     stats::record_large(large::size(to).unwrap_or(0) as i64 - before as i64, 0);
+    decay::slow_call();
     NonNull::new(ptr::with_exposed_provenance_mut(to))
 }
 
 /// Returns the number of usable bytes of a block: at least as many as were requested.
 ///
 /// Aborts if no block begins at the address, where that is known: always if it is outside the heap,
-/// or not aligned to 16 bytes (or 8, for blocks of 8 bytes).
+/// or not aligned like blocks of its class.
 ///
 /// # Safety
 ///
 /// The block was allocated by this crate and not freed since.
+#[inline]
 pub unsafe fn usable_size(block: NonNull<u8>) -> usize {
+    // Servers ask for each block that they allocate and free, and most blocks are in small classes.
+    let address = block.as_ptr().addr();
+    match fast_cell_of(address) {
+        Some(cell) => size_of_class(class_of_cell(cell)),
+        None => usable_size_general(block),
+    }
+}
+
+#[inline(never)]
+fn usable_size_general(block: NonNull<u8>) -> usize {
     let address = block.as_ptr().addr();
     if let Some(class) = class_of_sampled(address) {
         return profile::usable_size(block, class);

@@ -14,13 +14,14 @@ use core::fmt;
 
 use thiscpu::__internal::large::{Thp, set_thp, thp_mode};
 
+use crate::background;
 use crate::fast_path::{HARDENED, disable_hardening, enable_hardening, has_flag};
 
 pub use exit_stats::{ExitStats, exit_stats};
 pub use heap_profile::try_write_profile;
 
 /// All settings, in the order of the document.
-static SETTINGS: [Setting; 8] = [
+static SETTINGS: [Setting; 9] = [
     Setting {
         name: "stats",
         values: &["table", "json", "json:FILE", "off"],
@@ -84,6 +85,14 @@ static SETTINGS: [Setting; 8] = [
         cost: "nothing",
         apply: heap_profile::apply_owner,
         value: heap_profile::owner,
+    },
+    Setting {
+        name: "background_thread",
+        values: &["on", "off"],
+        default: "off",
+        cost: "a thread, and at most 2 % of one CPU's time",
+        apply: apply_background_thread,
+        value: background_thread,
     },
 ];
 
@@ -291,4 +300,12 @@ fn apply_thp(value: &[u8]) -> Result<(), &'static str> {
         _ => Thp::Dense,
     });
     Ok(())
+}
+
+fn apply_background_thread(value: &[u8]) -> Result<(), &'static str> {
+    background::enable(value == b"on").then_some(()).ok_or("cannot start a thread")
+}
+
+fn background_thread() -> Value {
+    Value::on_or_off(background::is_enabled())
 }

@@ -178,6 +178,8 @@ pub struct Stats {
     /// Guarded blocks that were allocated so far.
     pub guarded_blocks_total: usize,
     /// Bytes of slabs, large blocks and free chunks that may have pages.
+    ///
+    /// Pages that slabs in use have returned to the system do not count.
     pub system_bytes: usize,
     /// The highest value of `system_bytes` that was noticed, like `peak_allocated_bytes`.
     pub peak_system_bytes: usize,

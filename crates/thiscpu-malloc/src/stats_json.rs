@@ -3,7 +3,6 @@
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};
 
-use crate::classes::CLASS_COUNT;
 use crate::fast_path::is_counting;
 use crate::settings::{Value, settings};
 use crate::stats::{ClassStats, Stats, class_stats, totals};
@@ -23,11 +22,11 @@ pub fn stats_json() -> String {
 /// Writes the statistics as one line of JSON, without a line feed.
 ///
 /// The object has the members `version` (1), `pid`, `program`, `is_counting`, `settings` (an object
-/// with the value that each one has now), one for each field of [`Stats`], and `classes`: an array
-/// with an object for each size class that was ever used, which has a member for each field of
-/// [`ClassStats`]. All numbers are integers. `allocations`, `frees` and `hits` are `null` if calls
-/// are not counted. Later versions of this crate may add members; `version` changes if one is
-/// removed or gets another meaning.
+/// with the value that each one has now), `classes`, and one for each field of [`Stats`]. `classes`
+/// is an array with an object for each size class that was ever used, which has a member for each
+/// field of [`ClassStats`]. All numbers are integers. `allocations`, `frees` and `hits` are `null`
+/// if calls are not counted. Later versions of this crate may add members; `version` changes if one
+/// is removed or gets another meaning.
 ///
 /// Costs what [`stats`](crate::stats()) does. Allocates nothing, and holds no lock while it writes,
 /// so `out` may allocate. Must not be called from a signal handler.
@@ -36,8 +35,6 @@ pub fn stats_json() -> String {
 ///
 /// Those of `out`.
 pub fn write_stats_json(out: &mut dyn Write) -> fmt::Result {
-    let mut classes = [ClassStats::default(); CLASS_COUNT];
-    classes.iter_mut().zip(class_stats()).for_each(|(kept, class)| *kept = class);
     // SAFETY: getpid has no preconditions. The C library has set the name, which ends with a zero
     // byte.
     let (process, name) =
@@ -45,14 +42,23 @@ pub fn write_stats_json(out: &mut dyn Write) -> fmt::Result {
     write!(out, "{{\"version\":1,\"pid\":{process},\"program\":\"{}\"", Escaped(name.to_bytes()))?;
     write!(out, ",\"is_counting\":{}", is_counting())?;
     write_settings(out)?;
-    write_totals(&totals(classes.iter().copied()), out)?;
+    // The totals are those of the classes as they were written. They come last, because an array of
+    // all classes would take much of the stack.
     out.write_str(",\"classes\":[")?;
-    for (number, class) in classes.iter().filter(|class| class.is_used()).enumerate() {
-        out.write_str(if number == 0 { "{" } else { ",{" })?;
-        write_class(class, out)?;
-        out.write_str("}")?;
-    }
-    out.write_str("]}")
+    let (mut written, mut before) = (Ok(()), "{");
+    let now = totals(class_stats().inspect(|class| {
+        if class.is_used() && written.is_ok() {
+            written = out
+                .write_str(before)
+                .and_then(|()| write_class(class, out))
+                .and_then(|()| out.write_str("}"));
+            before = ",{";
+        }
+    }));
+    written?;
+    out.write_str("]")?;
+    write_totals(&now, out)?;
+    out.write_str("}")
 }
 
 fn write_settings(out: &mut dyn Write) -> fmt::Result {

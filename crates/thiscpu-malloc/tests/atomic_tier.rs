@@ -3,21 +3,11 @@
 //! One test, because it is about the whole process.
 #![cfg(target_arch = "x86_64")]
 
-use std::ptr::{self, NonNull};
+#[path = "common/asm_malloc.rs"]
+mod asm_malloc;
 
-use thiscpu_malloc::{allocate, define_free, define_malloc, export, free};
-
-define_malloc!(
-    fn malloc() -> *mut u8, in ".text.malloc", gated: gated
-);
-
-extern "C-unwind" fn gated(size: usize) -> *mut u8 {
-    export::alloc_gated(size, |size, cell| cold(size, cell))
-}
-
-extern "C-unwind" fn cold(size: usize, cell: usize) -> *mut u8 {
-    export::alloc_cold(size, cell).map_or(ptr::null_mut(), NonNull::as_ptr)
-}
+use asm_malloc::malloc;
+use thiscpu_malloc::{allocate, define_free, free};
 
 define_free!(
     /// # Safety

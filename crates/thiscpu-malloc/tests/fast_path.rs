@@ -18,9 +18,9 @@ define_malloc!(
     fn malloc() -> *mut u8, in ".text.malloc", gated: gated
 );
 
-extern "C-unwind" fn gated(size: usize) -> *mut u8 {
+extern "C-unwind" fn gated(size: usize, is_counted: bool) -> *mut u8 {
     ALLOC_MISSES.fetch_add(1, Relaxed);
-    export::alloc_gated(size, |size, cell| cold(size, cell))
+    export::alloc_gated(size, is_counted, |size, cell| cold(size, cell))
 }
 
 extern "C-unwind" fn cold(size: usize, cell: usize) -> *mut u8 {

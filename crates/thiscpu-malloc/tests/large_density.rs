@@ -32,9 +32,14 @@ fn touch(block: NonNull<u8>, from: usize, to: usize, step: usize) {
 
 /// Allocates other runs, until the block is advised or all looks at it are over.
 fn is_advised_later(block: NonNull<u8>, bytes: usize) -> bool {
-    (0..400).any(|_| {
+    is_advised_by(5 * MIB, block, bytes)
+}
+
+/// Allocates blocks of a size, until the block is advised or all looks at it are over.
+fn is_advised_by(size: usize, block: NonNull<u8>, bytes: usize) -> bool {
+    (0..300).any(|_| {
         sleep(Duration::from_millis(10));
-        give_back(allocate(5 * MIB).unwrap());
+        give_back(allocate(size).unwrap());
         advised(block, bytes) > 0
     })
 }
@@ -84,7 +89,12 @@ fn dense_blocks_are_advised_and_sparse_ones_are_not() {
     // SAFETY: the block is allocated, and only its replacement is used.
     let grown = unsafe { resize(grown, 200 * MIB) }.unwrap();
     assert_eq!(advised(grown, 200 * MIB), 200 * MIB, "a grown block has lost its advice");
-    [touched, sparse, dense, grown, first].into_iter().for_each(give_back);
+
+    // Calls for small blocks look, too.
+    let other = allocate(64 * MIB).unwrap();
+    touch(other, 0, 64 * MIB, 4096);
+    assert!(is_advised_by(100, other, 64 * MIB), "nothing looks while only small blocks are used");
+    [touched, sparse, dense, grown, other, first].into_iter().for_each(give_back);
     assert_eq!(advised(first, 2048 * MIB), 0, "free memory is advised");
     small.into_iter().for_each(give_back);
 }

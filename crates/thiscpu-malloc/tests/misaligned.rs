@@ -24,7 +24,10 @@ fn misaligned_address_aborts_at_once() {
         |address| unsafe { _ = usable_size(address) },
     ];
     for counts in [false, true] {
-        for (size, offset) in [(100, 1), (100, 8), (8, 4), (1024, 24), (4000, 1), (300_000, 8)] {
+        let wrong = [(100, 1), (100, 8), (8, 4), (1024, 24), (4000, 1), (300_000, 8)];
+        // Multiples of 16, and not of what divides the size of the block.
+        let inner = [(64, 16), (64, 48), (300, 32), (1024, 128), (16_384, 240)];
+        for (size, offset) in wrong.into_iter().chain(inner) {
             for (number, wrong) in uses.into_iter().enumerate() {
                 let signal = signal_of(|| {
                     if counts {
@@ -45,9 +48,8 @@ fn misaligned_address_aborts_at_once() {
     }
 }
 
-/// Checks the blocks whose addresses look misaligned, and are not.
-#[test]
-fn blocks_of_8_bytes_are_freed_and_used_again() {
+/// Uses the blocks whose addresses look misaligned, and are not.
+fn use_blocks_of_8_bytes() -> bool {
     let blocks: Vec<_> = (0..1000).map(|_| block(8)).collect();
     assert!(blocks.iter().any(|block| !block.as_ptr().addr().is_multiple_of(16)));
     for &block in &blocks {
@@ -62,4 +64,15 @@ fn blocks_of_8_bytes_are_freed_and_used_again() {
     assert!(blocks.contains(&again));
     // SAFETY: the block is allocated, and not used any more.
     unsafe { free(again) };
+    true
+}
+
+#[test]
+fn blocks_of_8_bytes_are_freed_and_used_again() {
+    assert_eq!(signal_of(use_blocks_of_8_bytes), 0, "the fast path");
+    let counted = || {
+        enable_counting();
+        use_blocks_of_8_bytes()
+    };
+    assert_eq!(signal_of(counted), 0, "the general path");
 }

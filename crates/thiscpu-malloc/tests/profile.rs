@@ -91,7 +91,7 @@ fn give(block: NonNull<u8>) {
 /// Fills a block, and checks that it has the alignment and enough room.
 fn use_all(block: NonNull<u8>, size: usize, align: usize) {
     assert!(block.addr().get().is_multiple_of(align), "{block:?} is not aligned to {align}");
-    // SAFETY: the block is allocated and has so many bytes.
+    // SAFETY: the block is allocated and has at least `size` bytes.
     unsafe {
         let usable = usable_size(block);
         assert!(usable >= size, "{usable} of {size}");
@@ -100,7 +100,7 @@ fn use_all(block: NonNull<u8>, size: usize, align: usize) {
 }
 
 fn is_zero(block: NonNull<u8>, size: usize) -> bool {
-    // SAFETY: the block has so many bytes, which are initialized.
+    // SAFETY: the block has `size` bytes, which are initialized.
     unsafe { std::slice::from_raw_parts(block.as_ptr(), size) }.iter().all(|&byte| byte == 0)
 }
 
@@ -275,11 +275,11 @@ fn sampled_blocks_do_not_overlap() {
     let addresses: HashSet<_> = blocks.iter().map(|block| block.0).collect();
     assert_eq!(addresses.len(), blocks.len());
     for &(block, size) in &blocks {
-        // SAFETY: the block is allocated with so many bytes.
+        // SAFETY: the block is allocated with `size` bytes.
         unsafe { block.write_bytes(size as u8, size) };
     }
     for &(block, size) in &blocks {
-        // SAFETY: the block has so many initialized bytes.
+        // SAFETY: the block has `size` initialized bytes.
         let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), size) };
         assert!(bytes.iter().all(|&byte| byte == size as u8), "{size}");
     }

@@ -9,8 +9,10 @@ use thiscpu_malloc::{allocate, free};
 use thiscpu_test_support::is_quick;
 
 const MEBIBYTE: usize = 1 << 20;
-/// More than may stay dirty, and less than is purged at once.
-const BYTES: usize = 12 * MEBIBYTE;
+/// More than may stay dirty.
+const BYTES: usize = 40 * MEBIBYTE;
+/// The most that one call purges.
+const PURGED_MAX: usize = 8 * MEBIBYTE;
 
 /// Returns the number of resident bytes after an address. The allocator never unmaps them.
 fn resident(address: usize) -> usize {
@@ -23,7 +25,7 @@ fn resident(address: usize) -> usize {
 }
 
 #[test]
-fn alloc_purges_at_most_one_mib() {
+fn alloc_purges_at_most_eight_mib() {
     if is_quick() {
         return;
     }
@@ -41,7 +43,7 @@ fn alloc_purges_at_most_one_mib() {
     for _ in 0..10_000 {
         allocate(4096).unwrap();
         let now = resident(address);
-        assert!(before <= now + MEBIBYTE, "one call has purged {} bytes", before - now);
+        assert!(before <= now + PURGED_MAX, "one call has purged {} bytes", before - now);
         if now < BYTES / 2 {
             return;
         }

@@ -3,8 +3,11 @@
 //! One test, because it is about the whole process.
 
 use std::ptr::NonNull;
+use std::thread::sleep;
+use std::time::Duration;
 
 use thiscpu_malloc::{allocate, free, stats, trim};
+use thiscpu_test_support::is_quick;
 use thiscpu_test_support::memory::{mappings, reports_flags};
 
 const MIB: usize = 1 << 20;
@@ -55,6 +58,10 @@ fn slabs_advise_huge_pages_while_they_fill_them() {
         assert!(more < MIB / 4, "{more} bytes stay of {bytes}");
     }
     trim_purges_parts_without_slabs();
+    slabs_that_lose_pages_are_not_advised();
+    if !is_quick() {
+        idle_slabs_stay_advised_while_few_blocks_are_free();
+    }
     // SAFETY: the blocks are allocated, and not used any more.
     few.into_iter().for_each(|block| unsafe { free(block) });
 }
@@ -75,5 +82,49 @@ fn trim_purges_parts_without_slabs() {
     assert!(unused() < 2 * MIB, "{} bytes stay", unused());
     // SAFETY: the blocks are allocated, and not used any more.
     blocks.into_iter().for_each(|block| unsafe { free(block) });
+    trim(0);
+}
+
+/// Checks slabs that all stay in use, and all lose pages.
+fn slabs_that_lose_pages_are_not_advised() {
+    let mut many: Vec<_> = (0..ALL / SIZE).map(|_| allocate(SIZE).unwrap()).collect();
+    assert!(advised() > ALL * 7 / 8, "{} bytes are advised", advised());
+    many.sort_unstable();
+    let (kept, freed): (Vec<_>, Vec<_>) =
+        many.into_iter().enumerate().partition(|(number, _)| number % 16 == 0);
+    // SAFETY: the blocks are allocated, and not used any more.
+    freed.into_iter().for_each(|(_, block)| unsafe { free(block) });
+    assert!(trim(0), "nothing was returned");
+    assert_eq!(advised(), 0, "slabs that lost pages are advised");
+    // SAFETY: the blocks are allocated, and not used any more.
+    kept.into_iter().for_each(|(_, block)| unsafe { free(block) });
+    trim(0);
+}
+
+/// Makes rare calls for longer than decay takes; returns whether slabs stay advised.
+fn stay_advised(bytes: usize) -> bool {
+    (0..200).all(|_| {
+        sleep(Duration::from_millis(20));
+        // SAFETY: the block was just allocated.
+        unsafe { free(allocate(100).unwrap()) };
+        advised() > bytes
+    })
+}
+
+/// Checks slabs of which decay could return one page, and later all pages but one.
+fn idle_slabs_stay_advised_while_few_blocks_are_free() {
+    let many: Vec<_> = (0..ALL / SIZE).map(|_| allocate(SIZE).unwrap()).collect();
+    let page_in_slab = |block: &NonNull<u8>| block.as_ptr().addr() / 4096 % 16;
+    let free_all = |blocks: Vec<NonNull<u8>>| {
+        // SAFETY: the blocks are allocated, and not used any more.
+        blocks.into_iter().for_each(|block| unsafe { free(block) });
+    };
+    let (freed, kept): (Vec<_>, _) = many.into_iter().partition(|block| page_in_slab(block) == 0);
+    free_all(freed);
+    assert!(stay_advised(ALL * 7 / 8), "{} bytes of {ALL} are advised", advised());
+    let (kept, freed): (Vec<_>, _) = kept.into_iter().partition(|block| page_in_slab(block) == 1);
+    free_all(freed);
+    assert!(!stay_advised(ALL / 2), "slabs of free pages stay advised");
+    free_all(kept);
     trim(0);
 }

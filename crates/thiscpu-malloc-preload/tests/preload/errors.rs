@@ -5,8 +5,9 @@ use std::os::unix::process::ExitStatusExt as _;
 use crate::fixture::{ENVIRONMENTS, compile, run, text};
 
 /// The error, `THISCPU_MALLOC`, the final signal, and parts of the message in order.
-const ERRORS: [(&str, &str, i32, &[&str]); 11] = [
+const ERRORS: [(&str, &str, i32, &[&str]); 12] = [
     ("small twice", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "double free"]),
+    ("small twice after trim", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "double free"]),
     ("large twice", "", libc::SIGABRT, &["thiscpu: 0x", "(311296 bytes)", "double free"]),
     ("huge twice", "", libc::SIGABRT, &["thiscpu: 0x", "(4294967296 bytes)", "double free"]),
     ("small written to", "", libc::SIGABRT, &["thiscpu: 0x", "(112 bytes)", "write after free"]),

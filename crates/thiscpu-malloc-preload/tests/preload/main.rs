@@ -1,5 +1,6 @@
 //! Tests of the preloaded library with C and C++ programs, which are compiled here.
 
+mod decay;
 mod errors;
 mod family;
 mod fixture;

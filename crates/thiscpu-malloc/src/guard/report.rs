@@ -33,8 +33,11 @@ pub(super) fn begin() -> bool {
         Err(_) => {
             let tenth = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             for _ in 0..WAIT_TENTHS {
+                let no_rest = ptr::null_mut::<libc::timespec>();
+                // The C library's function is a cancellation point.
+                //
                 // SAFETY: the time is valid, and null means that the rest is not returned.
-                unsafe { libc::nanosleep(&raw const tenth, ptr::null_mut()) };
+                unsafe { libc::syscall(libc::SYS_nanosleep, &raw const tenth, no_rest) };
             }
             false
         }

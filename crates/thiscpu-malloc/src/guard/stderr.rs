@@ -12,9 +12,11 @@ impl LineBuffer {
     fn flush(&mut self) {
         let mut rest = &self.bytes[..self.len];
         while !rest.is_empty() {
+            let (to, from, bytes) = (libc::STDERR_FILENO, rest.as_ptr(), rest.len());
+            // The C library's function is a cancellation point.
+            //
             // SAFETY: `rest` is that many readable bytes.
-            let written =
-                unsafe { libc::write(libc::STDERR_FILENO, rest.as_ptr().cast(), rest.len()) };
+            let written = unsafe { libc::syscall(libc::SYS_write, to, from, bytes) };
             match usize::try_from(written) {
                 Ok(written) => rest = &rest[written..],
                 // SAFETY: the address is that of this thread's `errno`.

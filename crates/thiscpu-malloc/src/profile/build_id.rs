@@ -3,12 +3,15 @@
 //! They are read through `/proc/self/mem`, because another thread may unload an object meanwhile.
 
 use core::ffi::c_int;
-use core::{fmt, str};
+use core::mem::MaybeUninit;
+use core::{fmt, slice, str};
 
 use super::system;
 
 /// Enough for a line of `/proc/self/maps` up to its path.
 const LINE_BYTES: usize = 128;
+/// Enough for the notes of an object that come with its build ID.
+const NOTE_BYTES: usize = 256;
 /// The longest build ID that is written.
 const ID_BYTES_MAX: usize = 32;
 /// An object with more segments has no build ID here.
@@ -79,11 +82,17 @@ impl BuildIds {
             let segment: libc::Elf64_Phdr = unsafe { self.read(at)? };
             let offset = usize::try_from(segment.p_offset).ok()?;
             let is_here = segment.p_type == libc::PT_NOTE && offset < bytes;
-            // SAFETY: bytes are plain data.
-            let notes: [u8; 256] = unsafe { is_here.then(|| self.read(start + offset))?? };
-            let len = usize::try_from(segment.p_filesz).unwrap_or(usize::MAX).min(notes.len());
-            id_in(&notes[..len])
+            let len = usize::try_from(segment.p_filesz).unwrap_or(usize::MAX);
+            is_here.then(|| self.id_in_notes(start + offset, len))?
         })
+    }
+
+    /// Returns the build ID among the notes at `address`, of which the first ones are read.
+    fn id_in_notes(&self, address: usize, bytes: usize) -> Option<BuildId> {
+        let mut notes = [0; NOTE_BYTES];
+        let notes = &mut notes[..bytes.min(NOTE_BYTES)];
+        let read = system::read_at(self.memory, i64::try_from(address).ok()?, notes).ok()?;
+        (read == notes.len()).then(|| id_in(notes))?
     }
 
     /// Reads a value from an address that may be invalid.
@@ -93,8 +102,14 @@ impl BuildIds {
     /// All bytes are valid for a `T`.
     unsafe fn read<T>(&self, address: usize) -> Option<T> {
         let offset = i64::try_from(address).ok()?;
-        // SAFETY: the caller guarantees that all bytes are valid.
-        unsafe { system::read_at(self.memory, offset) }
+        let mut value = MaybeUninit::<T>::zeroed();
+        // SAFETY: the value has that many bytes, all initialized, and nothing else refers to them.
+        // The caller guarantees that all bytes are valid.
+        unsafe {
+            let bytes = slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>());
+            let read = system::read_at(self.memory, offset, bytes);
+            (read == Ok(size_of::<T>())).then(|| value.assume_init())
+        }
     }
 }
 

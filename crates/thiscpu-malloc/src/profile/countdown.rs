@@ -14,7 +14,7 @@ use thiscpu::__internal::sample_left;
 use super::weight::{INTERVAL_MAX, INTERVAL_MIN, draw, units};
 
 /// The mean distance between two sample points, in bytes.
-static INTERVAL: AtomicU64 = AtomicU64::new(super::DEFAULT_INTERVAL);
+pub static INTERVAL: AtomicU64 = AtomicU64::new(super::DEFAULT_INTERVAL);
 
 /// Sets the interval, from each thread's next block on.
 pub(super) fn set_interval(interval: u64) {

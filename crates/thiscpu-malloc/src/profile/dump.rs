@@ -33,8 +33,10 @@ pub(super) fn write(to: c_int) -> Result<(), c_int> {
     })
 }
 
-/// Small enough for a signal stack.
-const TEXT_BYTES: usize = 1024;
+/// The size of the output's buffer. A call in a signal handler may use 2 KiB of stack in all.
+const TEXT_BYTES: usize = 256;
+/// The size of a piece of the mappings that is read at once.
+const PIECE_BYTES: usize = 128;
 
 /// A file, behind a buffer.
 struct Output {
@@ -129,7 +131,7 @@ fn write_mappings(out: &mut Output) -> fmt::Result {
         return Ok(());
     };
     let mut ids = BuildIds::new();
-    let mut piece = [0; TEXT_BYTES];
+    let mut piece = [0; PIECE_BYTES];
     let written = loop {
         match system::read(maps, &mut piece) {
             Ok(read @ 1..) => match write_lines(&piece[..read], &mut ids, out) {

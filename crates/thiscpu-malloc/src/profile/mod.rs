@@ -39,6 +39,7 @@ use crate::fast_path::{PROFILED, has_flag, set_profiled};
 pub(crate) use blocks::{
     forget_large, free_sampled, resized_large, sample, sample_large, sample_run, usable_size,
 };
+pub use countdown::INTERVAL;
 pub use file::write_file;
 pub use peak::call_at_peaks;
 pub(crate) use peak::calls_at_peaks;
@@ -52,7 +53,7 @@ pub const DEFAULT_INTERVAL: u64 = 512 * 1024;
 /// block is sampled. If a profile is on already, only the interval changes, for each thread from
 /// its next block on. Blocks that were allocated before are not in the profile.
 ///
-/// While a profile is on, each allocation takes some nanoseconds longer, and a free as long as
+/// While a profile is on, each allocation takes a nanosecond or more longer, and a free as long as
 /// before. A sample takes some microseconds, most of them for its stack. Must not be called from a
 /// signal handler.
 pub fn start(interval: u64) {

@@ -41,7 +41,7 @@ pub(crate) fn calls_at_peaks() -> bool {
     CALLED.load(Relaxed) != 0
 }
 
-/// Counts a block of so many weighted bytes as in use, and keeps the sums at a peak.
+/// Counts a block of `bytes` weighted bytes as in use, and keeps the sums at a peak.
 pub(super) fn grow(bytes: u64) {
     let live = LIVE.fetch_add(bytes as i64, Relaxed) + bytes as i64;
     let kept = KEPT.load(Relaxed);
@@ -57,7 +57,7 @@ pub(super) fn grow(bytes: u64) {
     }
 }
 
-/// Keeps the sums of all stacks, with so many live bytes.
+/// Keeps the sums of all stacks as the peak, at which `live` bytes are in use.
 fn keep(live: i64) {
     KEPT.store(live, Relaxed);
     stacks::all().for_each(stacks::Entry::keep_peak);
@@ -86,7 +86,7 @@ fn call_if_due(live: i64) {
     }
 }
 
-/// Counts a block of so many weighted bytes as freed.
+/// Counts a block of `bytes` weighted bytes as freed.
 pub(super) fn shrink(bytes: u64) {
     LIVE.fetch_sub(bytes as i64, Relaxed);
 }

@@ -42,7 +42,7 @@ fn at(number: u32) -> Option<&'static Record> {
     let (page, place) = (number as usize / RECORDS_PER_PAGE, number as usize % RECORDS_PER_PAGE);
     // Acquire: pairs with the Release in `page_of`; the page is zeroed memory.
     let records = PAGE_TABLE.get(page)?.load(Acquire);
-    // SAFETY: the table has null or a page of so many records, which is never unmapped.
+    // SAFETY: the table has null or a page of `RECORDS_PER_PAGE` records, which is never unmapped.
     (!records.is_null() && number != 0).then(|| unsafe { &*records.add(place) })
 }
 

@@ -50,20 +50,10 @@ pub(super) fn read(from: c_int, to: &mut [u8]) -> Result<usize, c_int> {
     check(unsafe { libc::syscall(libc::SYS_read, from, to.as_mut_ptr(), to.len()) })
 }
 
-/// Reads a value from an offset of a file; `None` if it is not there as a whole.
-///
-/// # Safety
-///
-/// All bytes are valid for a `T`.
-pub(super) unsafe fn read_at<T>(from: c_int, offset: i64) -> Option<T> {
-    let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: the value has that many writable bytes. It is initialized if all of them were read,
-    // and the caller guarantees that they are valid.
-    unsafe {
-        let to = value.as_mut_ptr();
-        let read = libc::syscall(libc::SYS_pread64, from, to, size_of::<T>(), offset);
-        (check(read) == Ok(size_of::<T>())).then(|| value.assume_init())
-    }
+/// Reads as [`read`] does, but from an offset of the file.
+pub(super) fn read_at(from: c_int, offset: i64, to: &mut [u8]) -> Result<usize, c_int> {
+    // SAFETY: `to` is that many writable bytes.
+    check(unsafe { libc::syscall(libc::SYS_pread64, from, to.as_mut_ptr(), to.len(), offset) })
 }
 
 /// Gives a file another name, and removes a file that has it.

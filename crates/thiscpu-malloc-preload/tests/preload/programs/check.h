@@ -22,9 +22,8 @@ static inline void fill(void *block, size_t size) {
 static inline int is_filled(const void *block, size_t size, const void *as_filled_at) {
     const unsigned char *bytes = (const unsigned char *)block;
     unsigned char expected = (unsigned char)(((uintptr_t)as_filled_at >> 4) & 0xff);
-    for (size_t at = 0; at < size; at++)
-        if (bytes[at] != expected) return 0;
-    return 1;
+    /* Each byte is the expected one if the first is, and each other is like the one before. */
+    return size == 0 || (bytes[0] == expected && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
 static inline int is_zero(const void *block, size_t size) {

@@ -9,6 +9,22 @@ static void twice(size_t size) {
     free(block);
 }
 
+/* Frees a block twice whose page, with the mark of the first free, went back in between. */
+static void twice_after_trim(size_t size) {
+    enum { COUNT = 4000, KEPT = 400 };
+    static char *volatile blocks[COUNT];
+    for (int at = 0; at < COUNT; at++) memset(blocks[at] = malloc(size), 1, size);
+    for (int at = 0; at < COUNT; at++)
+        if (at % KEPT) free(blocks[at]);
+    malloc_trim(0);
+    for (int at = 0; at < COUNT; at++) {
+        if (at % KEPT && *(volatile long *)blocks[at] == 0) {
+            free(blocks[at]);
+            return;
+        }
+    }
+}
+
 /* Writes to a freed block that a lane holds for the next call. */
 static void written_to(size_t size) {
     char *block = malloc(size);
@@ -55,6 +71,7 @@ int main(int count, char **arguments) {
     char local[64];
     volatile char *block = NULL;
     if (strcmp(error, "small twice") == 0) twice(100);
+    if (strcmp(error, "small twice after trim") == 0) twice_after_trim(100);
     if (strcmp(error, "large twice") == 0) twice(300000);
     if (strcmp(error, "huge twice") == 0) twice((size_t)4 << 30);
     if (strcmp(error, "small written to") == 0) written_to(100);

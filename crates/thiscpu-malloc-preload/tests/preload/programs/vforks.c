@@ -12,7 +12,7 @@
 
 #include "check.h"
 
-enum { THREADS = 3, ROUNDS = 25, CALLS = 2000, SLOTS = 64 };
+enum { THREADS = 3, ROUNDS = 15, CALLS = 1000, SLOTS = 64 };
 
 static unsigned next(unsigned *random) { return *random = *random * 1664525u + 1013904223u; }
 
@@ -24,7 +24,7 @@ static void churn(unsigned random, int calls) {
         unsigned slot = (next(&random) >> 8) % SLOTS;
         if (held[slot] != NULL) CHECK(is_filled(held[slot], sizes[slot], held[slot]));
         free(held[slot]);
-        sizes[slot] = (next(&random) >> 12) % (call % 100 == 0 ? 50000 : call % 10 ? 500 : 9000);
+        sizes[slot] = (next(&random) >> 12) % (call % 100 == 0 ? 50000 : call % 20 ? 500 : 9000);
         held[slot] = malloc(sizes[slot]);
         CHECK(held[slot] != NULL);
         fill(held[slot], sizes[slot]);
