@@ -1,9 +1,9 @@
 //! The settings of a registry: buckets and groups.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use crate::{
-    error::Error,
+    error::{Error, Kind},
     histogram::{Bounds, DEFAULT_BOUNDS},
     name, row,
 };
@@ -27,6 +27,8 @@ pub struct Builder {
     by_prefix: Vec<(String, Vec<f64>)>,
     by_default: Option<Vec<f64>>,
     groups: Vec<(String, Vec<String>)>,
+    has_created: bool,
+    idle_timeouts: [Option<Duration>; 3],
 }
 
 /// The checked settings.
@@ -37,6 +39,8 @@ pub(crate) struct Settings {
     by_default: Arc<Bounds>,
     members: HashMap<String, Membership>,
     groups: Vec<Group>,
+    pub(crate) has_created: bool,
+    idle_timeouts: [Option<Duration>; 3],
 }
 
 struct Group {
@@ -90,6 +94,30 @@ impl Builder {
         self
     }
 
+    /// Removes series of these kinds whose values have not changed for `timeout`.
+    ///
+    /// Only a scrape or a collection finds them, so a series goes away at the first one after the
+    /// timeout. A handle that changes the value later shows the series again, with all of its
+    /// increments, until it is idle again. Without a handle,
+    /// its memory is freed, and the next use of the name begins at 0. By default, series stay.
+    ///
+    /// A gauge that is set to the value that it has is idle.
+    #[must_use]
+    pub fn idle_timeout(mut self, kinds: &[Kind], timeout: Duration) -> Self {
+        kinds.iter().for_each(|&kind| self.idle_timeouts[kind as usize] = Some(timeout));
+        self
+    }
+
+    /// Adds lines with the creation time of each counter and histogram to OpenMetrics.
+    ///
+    /// They are off by default, because they make a scrape longer: `x_created` for each series of
+    /// a counter `x_total` or a histogram `x`.
+    #[must_use]
+    pub fn created_lines(mut self, are_wanted: bool) -> Self {
+        self.has_created = are_wanted;
+        self
+    }
+
     pub(crate) fn settings(self) -> Result<Settings, Error> {
         let bounds = |metric: String, bounds: &[f64]| Ok(Arc::new(Bounds::new(&metric, bounds)?));
         let mut by_name = HashMap::new();
@@ -115,7 +143,8 @@ impl Builder {
         let by_default = self.by_default.unwrap_or(DEFAULT_BOUNDS.to_vec());
         let by_default = bounds("all other histograms".to_owned(), &by_default)?;
         let (members, groups) = index_groups(self.groups)?;
-        Ok(Settings { by_name, by_prefix, by_default, members, groups })
+        let (has_created, idle_timeouts) = (self.has_created, self.idle_timeouts);
+        Ok(Settings { by_name, by_prefix, by_default, members, groups, has_created, idle_timeouts })
     }
 }
 
@@ -135,7 +164,8 @@ fn index_groups(
         for (index, metric) in metrics.iter().enumerate() {
             name::check(metric)?;
             let membership = Membership { group: groups.len(), index };
-            if let Some(known) = members.insert(metric.clone(), membership) {
+            let name = name::of_counter(metric).into_owned();
+            if let Some(known) = members.insert(name, membership) {
                 let other = groups.get(known.group).map_or(&group, |group| &group.name);
                 return refuse(format!(
                     "{metric} is already in group {other:?}; remove it from one of the two"
@@ -162,7 +192,16 @@ impl Settings {
 
     /// Returns the position of a metric in its group, if it is in one.
     pub(crate) fn membership(&self, metric: &str) -> Option<Membership> {
-        self.members.get(metric).copied()
+        // Of any kind, so that a gauge of such a name is an error.
+        self.members.get(&*name::of_counter(metric)).copied()
+    }
+
+    pub(crate) fn idle_timeout(&self, kind: Kind) -> Option<Duration> {
+        self.idle_timeouts[kind as usize]
+    }
+
+    pub(crate) fn has_idle_timeout(&self) -> bool {
+        self.idle_timeouts.iter().any(Option::is_some)
     }
 
     pub(crate) fn group_name(&self, group: usize) -> &str {
@@ -189,7 +228,7 @@ mod tests {
             .settings()
             .unwrap();
         for (name, wanted) in
-            [("disk_read", "1"), ("disk_seek", "2"), ("disk_write_late", "3"), ("net", "4")]
+            [("disk_read", "1.0"), ("disk_seek", "2.0"), ("disk_write_late", "3.0"), ("net", "4.0")]
         {
             assert_eq!(settings.bounds(name).texts().next(), Some(wanted), "{name}");
         }

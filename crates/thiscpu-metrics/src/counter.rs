@@ -4,7 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thiscpu::Counters;
 
-use crate::row::Row;
+use crate::{
+    error::Error,
+    exemplar::{Exemplar, Slot},
+    name::Labels,
+    row::Row,
+};
 
 /// A handle of a series that only grows.
 ///
@@ -32,7 +37,7 @@ pub struct Counter(pub(crate) Repr);
 /// The counter that holds the value.
 #[derive(Clone)]
 pub(crate) enum Repr {
-    Row(RowCounter),
+    Row(Arc<RowCounter>),
     Group(Arc<GroupCounter>),
 }
 
@@ -42,23 +47,21 @@ pub(crate) enum Repr {
 pub(crate) const ROW_LEN: usize = 16;
 
 /// A counter in a row of counters that were registered one after the other.
-#[derive(Clone)]
 pub(crate) struct RowCounter {
-    pub(crate) row: Arc<Counters<ROW_LEN>>,
-    pub(crate) index: usize,
+    /// The number of the series.
+    id: u64,
+    row: Arc<Counters<ROW_LEN>>,
+    index: usize,
+    exemplar: Slot,
 }
-
-/// Counter `I` of a row, for the facade.
-///
-/// The facade's handles point to the row itself. The index is part of the code that they call, so
-/// an increment does not have to load or check it.
-#[repr(transparent)]
-pub(crate) struct FacadeCounter<const I: usize>(Counters<ROW_LEN>);
 
 /// A counter of a group.
 pub(crate) struct GroupCounter {
-    pub(crate) row: Arc<dyn Row>,
-    pub(crate) index: usize,
+    /// The number of the series.
+    id: u64,
+    row: Arc<dyn Row>,
+    index: usize,
+    exemplar: Slot,
 }
 
 impl Counter {
@@ -72,6 +75,56 @@ impl Counter {
         match &self.0 {
             Repr::Row(own) => own.increment(n),
             Repr::Group(member) => member.increment(n),
+        }
+    }
+
+    /// Adds `n`, and attaches `labels` to the series as its exemplar.
+    ///
+    /// An exemplar names one event, usually by the label `trace_id`. Scrapes in OpenMetrics show
+    /// the last one of each series, with `n` and the time. A scrape in progress may show it, and
+    /// not count the addition yet. Names and values of its labels have at most 128 characters
+    /// together.
+    ///
+    /// Takes a lock and allocates, some 100 ns. Must not be called from a signal handler.
+    ///
+    /// ```
+    /// use thiscpu_metrics::{Format, Registry};
+    ///
+    /// let registry = Registry::new();
+    /// let errors = registry.counter("errors_total", "", &[])?;
+    /// errors.increment_with_exemplar(1, &[("trace_id", "4bf92f35")])?;
+    /// let text = registry.render_as(Format::OpenMetrics);
+    /// assert!(text.contains("errors_total 1 # {trace_id=\"4bf92f35\"} 1 "));
+    /// # Ok::<(), thiscpu_metrics::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidExemplar`]; then nothing is added.
+    ///
+    /// # Panics
+    ///
+    /// Under the conditions of [`increment`](Counter::increment).
+    pub fn increment_with_exemplar(&self, n: u64, labels: Labels<'_>) -> Result<(), Error> {
+        let exemplar = Exemplar::new(n as f64, labels)?;
+        self.increment(n);
+        self.exemplar().set(exemplar);
+        Ok(())
+    }
+
+    /// Returns the number of the series.
+    pub(crate) fn id(&self) -> u64 {
+        match &self.0 {
+            Repr::Row(own) => own.id,
+            Repr::Group(member) => member.id,
+        }
+    }
+
+    /// Returns the slot of the exemplar.
+    pub(crate) fn exemplar(&self) -> &Slot {
+        match &self.0 {
+            Repr::Row(own) => &own.exemplar,
+            Repr::Group(member) => &member.exemplar,
         }
     }
 
@@ -132,17 +185,6 @@ impl CounterRef for RowCounter {
     }
 }
 
-impl<const I: usize> CounterRef for FacadeCounter<I> {
-    #[inline]
-    fn increment(&self, n: u64) {
-        self.0.add(I, n as i64);
-    }
-
-    fn sum(&self) -> u64 {
-        self.0.sum(I) as u64
-    }
-}
-
 impl CounterRef for GroupCounter {
     #[inline]
     fn increment(&self, n: u64) {
@@ -154,29 +196,14 @@ impl CounterRef for GroupCounter {
     }
 }
 
-impl<const I: usize> FacadeCounter<I> {
-    fn of(row: Arc<Counters<ROW_LEN>>) -> Arc<FacadeCounter<I>> {
-        let row = Arc::into_raw(row).cast::<FacadeCounter<I>>();
-        // SAFETY: the pointer is from `Arc::into_raw`, whose reference this takes over. The type is
-        // a transparent wrapper of a row, so size, alignment and validity are those of a row.
-        unsafe { Arc::from_raw(row) }
+impl RowCounter {
+    pub(crate) fn new(id: u64, row: Arc<Counters<ROW_LEN>>, index: usize) -> RowCounter {
+        RowCounter { id, row, index, exemplar: Slot::default() }
     }
 }
 
-impl RowCounter {
-    /// Returns a handle for the facade.
-    pub(crate) fn to_facade(&self) -> metrics::Counter {
-        macro_rules! handle {
-            ($($index:literal)*) => {
-                match self.index {
-                    $($index => {
-                        let row = Arc::clone(&self.row);
-                        metrics::Counter::from_arc(FacadeCounter::<$index>::of(row))
-                    })*
-                    other => unreachable!("counter {other} of a row of {ROW_LEN}"),
-                }
-            };
-        }
-        handle!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+impl GroupCounter {
+    pub(crate) fn new(id: u64, row: Arc<dyn Row>, index: usize) -> GroupCounter {
+        GroupCounter { id, row, index, exemplar: Slot::default() }
     }
 }

@@ -72,12 +72,19 @@ pub enum Error {
         /// The requested text.
         requested: String,
     },
-    /// A name is also that of a line of a histogram, such as `x_sum` of `x`.
-    HistogramNameConflict {
+    /// A name is also that of lines of another metric, such as `x_sum` of a histogram `x`.
+    ///
+    /// A counter `x_total` has the heading `x` in OpenMetrics, and a line `x_created`.
+    NameConflict {
         /// The name.
         name: String,
-        /// The histogram.
-        histogram: String,
+        /// The other metric.
+        metric: String,
+    },
+    /// An exemplar is invalid.
+    InvalidExemplar {
+        /// Why it is invalid.
+        reason: String,
     },
     /// Two names of the facade become the same Prometheus name.
     NameCollision {
@@ -207,11 +214,12 @@ impl fmt::Display for Error {
                 "help text mismatch: {name} has {existing:?}, so it cannot have {requested:?}; use \
                  one text for all series of a name, or none for later ones"
             ),
-            Error::HistogramNameConflict { name, histogram } => write!(
+            Error::NameConflict { name, metric } => write!(
                 f,
-                "name conflict: {name} and the histogram {histogram} have lines of the same name; \
+                "name conflict: {name} and {metric} have lines or headings of the same name; \
                  rename one of the two"
             ),
+            Error::InvalidExemplar { reason } => write!(f, "invalid exemplar: {reason}"),
             Error::NameCollision { name, first, second } => write!(
                 f,
                 "name collision: {second:?} becomes {name}, as the registered {first:?} does; \

@@ -41,16 +41,29 @@ pub(crate) fn push_fixed(whole: i64, billionths: i64, out: &mut String) {
     }
 }
 
-/// Returns a number as text.
-pub(crate) fn number(value: f64) -> String {
-    let mut text = String::new();
-    push_number(value, &mut text);
-    text
+/// Returns the bound of a bucket as OpenMetrics writes it.
+///
+/// Both formats write it in this way, so that a bucket is one series.
+pub(crate) fn bound(value: f64) -> String {
+    const DECIMAL: std::ops::Range<f64> = 1e-4..1e6;
+    if value == 0.0 || DECIMAL.contains(&value.abs()) {
+        return format!("{value:?}");
+    }
+    let text = format!("{value:e}");
+    let (mantissa, exponent) = text.split_once('e').expect("that format has an exponent");
+    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
+    format!("{mantissa}e{sign}{digits:0>2}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn number(value: f64) -> String {
+        let mut text = String::new();
+        push_number(value, &mut text);
+        text
+    }
 
     #[test]
     fn numbers_parse_to_the_same_value() {
@@ -67,6 +80,24 @@ mod tests {
         }
         for value in [1e300, 0.1 + 0.2, -1e-7, f64::MIN_POSITIVE, 9_007_199_254_740_993.0] {
             assert_eq!(number(value).parse(), Ok(value));
+        }
+    }
+
+    #[test]
+    fn bounds_are_canonical() {
+        for (value, wanted) in [
+            (0.0, "0.0"),
+            (1.0, "1.0"),
+            (-2.5, "-2.5"),
+            (1e-4, "0.0001"),
+            (1e-5, "1e-05"),
+            (2.5e-10, "2.5e-10"),
+            (100_000.0, "100000.0"),
+            (1e6, "1e+06"),
+            (123_456_789.0, "1.23456789e+08"),
+            (1e300, "1e+300"),
+        ] {
+            assert_eq!(bound(value), wanted);
         }
     }
 

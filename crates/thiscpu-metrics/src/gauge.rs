@@ -74,6 +74,8 @@ pub(crate) struct CurrentScrape(AtomicU64);
 
 /// The state of a gauge, which its handles share.
 pub(crate) struct Core {
+    /// The number of the series.
+    pub(crate) id: u64,
     whole: thiscpu::Counter,
     base: Mutex<Base>,
     current_scrape: Arc<CurrentScrape>,
@@ -145,8 +147,8 @@ impl CurrentScrape {
 }
 
 impl Core {
-    pub(crate) fn new(current_scrape: Arc<CurrentScrape>) -> Core {
-        Core { whole: thiscpu::Counter::new(), base: Mutex::default(), current_scrape }
+    pub(crate) fn new(id: u64, current_scrape: Arc<CurrentScrape>) -> Core {
+        Core { id, whole: thiscpu::Counter::new(), base: Mutex::default(), current_scrape }
     }
 
     pub(crate) fn whole(&self) -> &thiscpu::Counter {
@@ -176,6 +178,11 @@ impl Core {
         let taken = self.whole.take();
         base.capture(&self.current_scrape, || taken);
         base.value = value;
+    }
+
+    /// Returns the value, given the counter's part of it.
+    pub(crate) fn value_with(&self, whole: i64) -> f64 {
+        self.lock().value + whole as f64
     }
 
     /// Does step 1 of a scrape: changes that lock the gauge afterwards see the scrape's number.

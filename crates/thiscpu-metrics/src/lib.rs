@@ -6,9 +6,11 @@
 //! - [`Registry`] registers and reads series. Its [`Builder`] sets groups, which are read at one
 //!   instant, and buckets.
 //! - [`Counter`], [`Gauge`] and [`Histogram`] are handles of series.
+//! - [`Registry::register`] shows structures of the program: counters, budgets, ledgers, caches.
 //! - [`Recorder`] is for programs and libraries that use the
 //!   [`metrics`](https://docs.rs/metrics) facade.
-//! - `Endpoint` (feature `http`, on by default) answers `GET /metrics`.
+//! - `Endpoint` (feature `http`, on by default) answers `GET /metrics`, in the [`Format`] that the
+//!   client asks for.
 //! - `Observer` (feature `opentelemetry`) has observable instruments of a meter.
 //! - `Registry::register_malloc` (feature `malloc`) adds series of `thiscpu-malloc`.
 //!
@@ -36,22 +38,38 @@ pub mod guide {}
 mod builder;
 mod counter;
 mod error;
+mod exemplar;
+mod family;
 mod format;
 mod gauge;
+mod handles;
 mod histogram;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "malloc")]
 mod malloc;
+mod media;
 mod name;
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;
+#[cfg(feature = "opentelemetry")]
+mod points;
+mod presence;
+mod reading;
 mod recorder;
+mod register;
 mod registry;
 mod rejected;
+mod removal;
 mod row;
+mod shown;
+mod slots;
+mod source;
 mod state;
+mod structures;
 mod text;
+mod timer;
+mod unregister;
 
 #[cfg(feature = "opentelemetry")]
 pub use self::opentelemetry::Observer;
@@ -62,6 +80,10 @@ pub use gauge::Gauge;
 pub use histogram::Histogram;
 #[cfg(feature = "http")]
 pub use http::Endpoint;
+pub use media::Format;
 pub use recorder::Recorder;
 pub use registry::Registry;
-pub use text::CONTENT_TYPE;
+pub use shown::Show;
+pub use structures::{AccountCounter, Labeled, TopAccounts};
+pub use timer::Timer;
+pub use unregister::Handle;

@@ -2,7 +2,10 @@
 
 use thiscpu_malloc::export::{ClassTotals, Totals};
 
-use crate::error::Kind;
+use crate::{
+    error::Kind,
+    shown::{Description, Number, Observation, Shown},
+};
 
 /// A series of the whole allocator: its name, its help text, and its value.
 type TotalSeries = (&'static str, &'static str, fn(&Totals) -> u64);
@@ -36,30 +39,28 @@ const CLASS_COUNTERS: [ClassSeries; 3] = [
     ("malloc_hits_total", "Calls that their lane served, if calls are counted.", |now| now.hits),
 ];
 
-/// A series to be registered.
-pub(crate) struct Series {
-    pub(crate) kind: Kind,
-    pub(crate) name: &'static str,
-    pub(crate) help: &'static str,
-    /// The value of its label `size`, if it has one.
-    pub(crate) size: Option<String>,
-}
+/// The process's `thiscpu-malloc`.
+pub(crate) struct Malloc;
 
-/// Returns all series, in the order of [`values`].
-pub(crate) fn series() -> Vec<Series> {
-    let gauges = TOTAL_GAUGES.map(|(name, help, _)| (Kind::Gauge, name, help)).into_iter();
-    let counters = TOTAL_COUNTERS.map(|(name, help, _)| (Kind::Counter, name, help));
-    let totals = gauges.chain(counters);
-    let mut all: Vec<_> =
-        totals.map(|(kind, name, help)| Series { kind, name, help, size: None }).collect();
-    let classes = read().classes;
-    let gauges = CLASS_GAUGES.map(|(name, help, _)| (Kind::Gauge, name, help)).into_iter();
-    let counters = CLASS_COUNTERS.map(|(name, help, _)| (Kind::Counter, name, help));
-    for (kind, name, help) in gauges.chain(counters) {
-        let sizes = classes.iter().map(|class| Some(class.size.to_string()));
-        all.extend(sizes.map(|size| Series { kind, name, help, size }));
+impl Shown for Malloc {
+    fn series(&self, _: &str) -> Vec<Description> {
+        let new = |kind, (name, help)| Description::new(kind, str::to_owned(name), help);
+        let gauges = TOTAL_GAUGES.map(|(name, help, _)| new(Kind::Gauge, (name, help))).into_iter();
+        let counters = TOTAL_COUNTERS.map(|(name, help, _)| new(Kind::Counter, (name, help)));
+        let mut all: Vec<_> = gauges.chain(counters).collect();
+        let classes = read().classes;
+        let gauges = CLASS_GAUGES.map(|(name, help, _)| new(Kind::Gauge, (name, help))).into_iter();
+        let counters = CLASS_COUNTERS.map(|(name, help, _)| new(Kind::Counter, (name, help)));
+        for series in gauges.chain(counters) {
+            let sizes = classes.iter().map(|class| class.size.to_string());
+            all.extend(sizes.map(|size| series.clone().label("size", size)));
+        }
+        all
     }
-    all
+
+    fn observe(&self, _: &[i64], out: &mut Observation) {
+        out.numbers.extend(values().into_iter().map(|value| value.map(Number::Unsigned)));
+    }
 }
 
 /// What the allocator has.
@@ -68,8 +69,8 @@ struct Numbers {
     classes: Vec<ClassTotals>,
 }
 
-/// Returns the value of each series in the order of registration; `None` for unused classes.
-pub(crate) fn values() -> Vec<Option<u64>> {
+/// Returns the value of each series; `None` for unused classes.
+fn values() -> Vec<Option<u64>> {
     let Numbers { totals, classes } = read();
     let of_totals = TOTAL_GAUGES.iter().chain(&TOTAL_COUNTERS).map(|(.., value)| value(&totals));
     let mut values: Vec<Option<u64>> = of_totals.map(Some).collect();

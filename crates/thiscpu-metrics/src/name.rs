@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::error::Error;
+use crate::error::{Error, Kind};
 
 /// The labels of a series, in the order in which they were given.
 pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];
@@ -65,10 +65,7 @@ pub(crate) fn sanitize(kind: NameKind, name: &str) -> Cow<'_, str> {
 /// does not exist.
 pub(crate) fn series(name: &str, labels: Labels<'_>) -> Result<String, Error> {
     check(name)?;
-    let mut labels: Vec<_> = labels.to_vec();
-    labels.sort_unstable();
-    let mut text = String::from(name);
-    for (index, &(label, value)) in labels.iter().enumerate() {
+    for (index, &(label, _)) in labels.iter().enumerate() {
         check_label(name, label)?;
         if label == "le" || label.starts_with("__") {
             return Err(Error::ReservedLabel { metric: name.to_owned(), label: label.to_owned() });
@@ -76,19 +73,86 @@ pub(crate) fn series(name: &str, labels: Labels<'_>) -> Result<String, Error> {
         if labels[..index].iter().any(|&(other, _)| other == label) {
             return Err(Error::DuplicateLabel { metric: name.to_owned(), label: label.to_owned() });
         }
-        if value.is_empty() {
-            continue;
+    }
+    let labels = inside_braces(labels);
+    Ok(if labels.is_empty() { name.to_owned() } else { format!("{name}{{{labels}}}") })
+}
+
+/// Returns labels as they are written between braces.
+pub(crate) fn inside_braces(labels: Labels<'_>) -> String {
+    let mut labels: Vec<_> = labels.to_vec();
+    labels.sort_unstable();
+    let mut text = String::new();
+    for (label, value) in labels.iter().filter(|(_, value)| !value.is_empty()) {
+        if !text.is_empty() {
+            text.push(',');
         }
-        text.push(if text.len() == name.len() { '{' } else { ',' });
-        text.push_str(label);
-        text.push_str("=\"");
-        escape_value(value, &mut text);
-        text.push('"');
+        push_label(label, value, &mut text);
     }
-    if text.len() > name.len() {
-        text.push('}');
+    text
+}
+
+/// Appends a label with its value.
+pub(crate) fn push_label(label: &str, value: &str, out: &mut String) {
+    out.push_str(label);
+    out.push_str("=\"");
+    escape_value(value, out);
+    out.push('"');
+}
+
+/// Returns whether Prometheus allows the name of a label.
+pub(crate) fn is_label(label: &str) -> bool {
+    !label.is_empty() && invalid_character(NameKind::Label, label).is_none()
+}
+
+/// The suffix of all counters.
+pub(crate) const TOTAL: &str = "_total";
+
+/// Returns the name of a counter, which ends in `_total` in both formats.
+///
+/// OpenMetrics allows no other names, and a series should have one.
+pub(crate) fn of_counter(name: &str) -> Cow<'_, str> {
+    match name.strip_suffix(TOTAL) {
+        Some(family) if !family.is_empty() => Cow::Borrowed(name),
+        _ if name.is_empty() => Cow::Borrowed(name),
+        _ => Cow::Owned(format!("{name}{TOTAL}")),
     }
-    Ok(text)
+}
+
+/// Returns the name of a metric, as all formats write it.
+pub(crate) fn of_kind(kind: Kind, name: &str) -> Cow<'_, str> {
+    if kind == Kind::Counter { of_counter(name) } else { Cow::Borrowed(name) }
+}
+
+/// The units that OpenMetrics or the facade name.
+const UNITS: [&str; 21] = [
+    "seconds",
+    "milliseconds",
+    "microseconds",
+    "nanoseconds",
+    "bytes",
+    "kibibytes",
+    "mebibytes",
+    "gibibytes",
+    "tebibytes",
+    "kilobytes",
+    "megabytes",
+    "gigabytes",
+    "percent",
+    "ratio",
+    "joules",
+    "grams",
+    "meters",
+    "volts",
+    "amperes",
+    "celsius",
+    "kelvin",
+];
+
+/// Returns the unit that the name of a family ends in, if it is known.
+pub(crate) fn unit(family: &str) -> Option<&str> {
+    let (_, unit) = family.rsplit_once('_')?;
+    UNITS.contains(&unit).then_some(unit)
 }
 
 /// Parses the text between the braces of a series into labels.
@@ -119,13 +183,21 @@ pub(crate) fn escape_help(help: &str, out: &mut String) {
     escape(help, &['\\', '\n'], out);
 }
 
-fn escape(text: &str, escaped: &[char], out: &mut String) {
-    for c in text.chars() {
-        if escaped.contains(&c) {
-            out.push('\\');
-        }
-        out.push(if c == '\n' { 'n' } else { c });
+/// Writes a help text, escaped for OpenMetrics.
+pub(crate) fn escape_openmetrics_help(help: &str, out: &mut String) {
+    escape_value(help, out);
+}
+
+fn escape(mut text: &str, escaped: &[char], out: &mut String) {
+    while let Some(at) = text.find(escaped) {
+        let (before, rest) = text.split_at(at);
+        out.push_str(before);
+        out.push('\\');
+        // All of these characters are one byte.
+        out.push_str(if rest.starts_with('\n') { "n" } else { &rest[..1] });
+        text = &rest[1..];
     }
+    out.push_str(text);
 }
 
 #[cfg(test)]

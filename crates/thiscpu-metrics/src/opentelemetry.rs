@@ -8,22 +8,23 @@
 //! instrument. Collections of different threads are independent.
 
 use std::{
+    collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{self, ThreadId},
 };
 
-use ::opentelemetry::{
-    KeyValue,
-    metrics::{AsyncInstrument, Meter},
-};
+use ::opentelemetry::metrics::{AsyncInstrument, Meter};
 
 use crate::{
     error::{Error, Kind},
-    format::BILLION,
-    name,
+    family::Family,
+    points::{
+        self, Observed, PushPoints, push_buckets, push_count, push_counter, push_gauge, push_sum,
+    },
+    reading::Values,
     registry::Registry,
-    state::{Family, Instrument, Series, State},
+    shown::Number,
 };
 
 /// The number of collections at a time that keep their scrape.
@@ -39,9 +40,31 @@ pub struct Observer {
     registry: Registry,
     meter: Meter,
     collections: Arc<Mutex<Collections>>,
-    /// How many of the registry's families have instruments, or are in `skipped`: the first ones.
-    families: usize,
+    /// The families before this number have instruments, or are in `skipped`.
+    families: u64,
+    /// The names and kinds that have instruments or were skipped, as a name may come again.
+    known: BTreeSet<(String, &'static str)>,
     skipped: Vec<Error>,
+}
+
+/// A family that has no instrument yet.
+struct New {
+    name: String,
+    help: String,
+    kind: Kind,
+    /// Whether its series differ from scrape to scrape.
+    has_samples: bool,
+}
+
+impl New {
+    fn of(family: &Family) -> New {
+        New {
+            name: family.name.clone(),
+            help: family.help.clone(),
+            kind: family.kind,
+            has_samples: family.samples.is_some(),
+        }
+    }
 }
 
 /// The number of instruments, and the collections that have not reached the last one.
@@ -57,22 +80,8 @@ struct Collection {
     thread: ThreadId,
     /// The instrument that it has asked last.
     last: usize,
-    scrape: Arc<Scrape>,
+    scrape: Arc<Values>,
 }
-
-#[derive(Debug)]
-struct Scrape {
-    values: Vec<i64>,
-    gauges: Vec<f64>,
-    #[cfg(feature = "malloc")]
-    externals: Vec<Option<u64>>,
-}
-
-/// The values that an instrument observes, each with its attributes.
-type Points<T> = Vec<(T, Vec<KeyValue>)>;
-
-/// Appends the values of a series.
-type PushPoints<T> = fn(&Scrape, &Family, &Series, &mut Points<T>);
 
 impl Registry {
     /// Makes observable instruments of `meter` for all registered metrics.
@@ -81,6 +90,8 @@ impl Registry {
     /// - A histogram `X` becomes the counters `X_bucket` (cumulative, with an attribute `le` for
     ///   each bound) and `X_count`, and the up-down counter `X_sum`, because observations may be
     ///   negative. OpenTelemetry has no observable histograms.
+    /// - Accounts of [`TopAccounts`](crate::TopAccounts) become gauges, because an account that
+    ///   leaves and comes back would be counted twice in deltas.
     ///
     /// Metrics that are registered later get instruments by [`Observer::update`]. New series of
     /// known metrics need no update.
@@ -88,9 +99,13 @@ impl Registry {
     /// Each collection takes one scrape for all instruments. So it costs one fence, each value is
     /// exact, and series of a group are of one instant.
     ///
-    /// Readers of one provider share their instruments' values. If their collections overlap, one
-    /// reader gets some values of the other's scrape. To read groups at one instant with several
-    /// readers, give each a provider, and call this method for its meter.
+    /// Deltas are exact: together they are the increments so far. A series that is removed or idle
+    /// is observed until nobody has a handle of it. One collection leaves out a new series that has
+    /// the labels of a series that was freed; the next one has its whole value.
+    ///
+    /// Readers of one provider share their instruments' values: each collection of one gives its
+    /// values to all. To read groups at one instant, or exact deltas of series that are removed,
+    /// with several readers, give each a provider, and call this method for its meter.
     ///
     /// ```
     /// use opentelemetry::metrics::MeterProvider as _;
@@ -120,33 +135,43 @@ impl Registry {
     /// Do not call this method twice for one meter: it would make a second set of callbacks, with a
     /// second scrape for each collection. Keep the observer and update it instead.
     pub fn observe(&self, meter: &Meter) -> Observer {
-        let (registry, meter, collections) = (self.clone(), meter.clone(), Arc::default());
-        let mut observer =
-            Observer { registry, meter, collections, families: 0, skipped: Vec::new() };
+        let mut observer = Observer::new(self.clone(), meter.clone());
         observer.update();
         observer
     }
 }
 
 impl Observer {
+    /// Returns an observer without instruments.
+    fn new(registry: Registry, meter: Meter) -> Observer {
+        let (collections, known, skipped) = Default::default();
+        Observer { registry, meter, collections, families: 0, known, skipped }
+    }
+
     /// Makes instruments for metrics that were registered since the last call.
+    ///
+    /// A metric whose series were removed keeps its instrument, which shows the series of a later
+    /// metric of that name and kind.
     ///
     /// Must not be called from an instrument's callback.
     pub fn update(&mut self) {
         // The registry's lock is not held while instruments are made. The meter holds its own locks
         // while it calls the callbacks, which lock the registry.
-        let new: Vec<(String, String, Kind)> = {
+        let new: Vec<(u64, New)> = {
             let state = self.registry.state();
-            let each = |family: &Family| (family.name.clone(), family.help.clone(), family.kind);
-            state.families[self.families..].iter().map(each).collect()
+            let each = |(&number, family): (&u64, &Family)| (number, New::of(family));
+            state.families.range(self.families..).map(each).collect()
         };
-        for (name, help, kind) in new {
-            if is_instrument_name(&name) {
-                self.make(&name, &help, kind);
-            } else {
-                self.skipped.push(Error::InvalidOpenTelemetryName { name });
+        for (number, new) in new {
+            self.families = number + 1;
+            if !self.known.insert((new.name.clone(), new.kind.as_str())) {
+                continue;
             }
-            self.families += 1;
+            if is_instrument_name(&new.name) {
+                self.make(&new);
+            } else {
+                self.skipped.push(Error::InvalidOpenTelemetryName { name: new.name });
+            }
         }
     }
 
@@ -156,18 +181,20 @@ impl Observer {
         &self.skipped
     }
 
-    /// Makes the instruments of the next family.
-    fn make(&self, name: &str, help: &str, kind: Kind) {
-        let (meter, help) = (&self.meter, help.to_owned());
+    /// Makes the instruments of a family.
+    fn make(&self, new: &New) {
+        let New { name, help, kind, has_samples } = new;
+        let (meter, help, key) = (&self.meter, help.to_owned(), (name.as_str(), *kind));
         let whole = |name: String, push| {
             let builder = meter.u64_observable_counter(name).with_description(help.clone());
-            let _ = builder.with_callback(self.callback(push)).build();
+            let _ = builder.with_callback(self.callback(key, push)).build();
         };
         match kind {
-            Kind::Counter => whole(name.to_owned(), push_counter),
-            Kind::Gauge => {
+            Kind::Counter if !has_samples => whole(name.to_owned(), push_counter),
+            // Accounts leave and come back, which would be counted twice in deltas.
+            Kind::Counter | Kind::Gauge => {
                 let builder = meter.f64_observable_gauge(name.to_owned()).with_description(help);
-                let _ = builder.with_callback(self.callback(push_gauge)).build();
+                let _ = builder.with_callback(self.callback(key, push_gauge)).build();
             }
             Kind::Histogram => {
                 whole(format!("{name}_bucket"), push_buckets);
@@ -175,42 +202,48 @@ impl Observer {
                 // An up-down counter, because observations may be negative.
                 let builder = meter.f64_observable_up_down_counter(format!("{name}_sum"));
                 let builder = builder.with_description(help);
-                let _ = builder.with_callback(self.callback(push_sum)).build();
+                let _ = builder.with_callback(self.callback(key, push_sum)).build();
             }
         }
     }
 
-    /// Returns a callback for the next instrument of the next family.
-    fn callback<T: Copy + 'static>(
+    /// Returns a callback for the next instrument, of the families of a name and a kind.
+    fn callback<T: Copy + From<Number> + 'static>(
         &self,
+        (name, kind): (&str, Kind),
         push: PushPoints<T>,
     ) -> impl Fn(&dyn AsyncInstrument<T>) + Send + Sync + 'static + use<T> {
-        let (registry, collections, family) =
-            (self.registry.clone(), Arc::clone(&self.collections), self.families);
+        let (registry, collections, name) =
+            (self.registry.clone(), Arc::clone(&self.collections), name.to_owned());
         let instrument = lock(&collections).add_instrument();
+        let observed = Mutex::new(Observed::new());
         move |observer| {
             // A panic, when a fence is denied, must not reach the meter: it would poison the
             // meter's locks. The panic hook has reported it.
             let scrape = || scrape_for(instrument, &collections, || scrape(&registry));
             let Ok(scrape) = catch_unwind(AssertUnwindSafe(scrape)) else { return };
             let mut points = Vec::new();
-            scrape.push(&registry.state(), family, push, &mut points);
+            {
+                let (state, mut observed) = (registry.state(), lock(&observed));
+                let key = (&*name, kind);
+                points::push_all(&scrape, &state, key, push, &mut observed, &mut points);
+            }
             // No lock of this crate is held here: the observer has its own locks.
             points.iter().for_each(|(value, attributes)| observer.observe(*value, attributes));
         }
     }
 }
 
-fn lock(collections: &Mutex<Collections>) -> MutexGuard<'_, Collections> {
-    collections.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the scrape that `instrument` observes for this thread's collection.
 fn scrape_for(
     instrument: usize,
     collections: &Mutex<Collections>,
-    scrape: impl FnOnce() -> Arc<Scrape>,
-) -> Arc<Scrape> {
+    scrape: impl FnOnce() -> Arc<Values>,
+) -> Arc<Values> {
     let thread = thread::current().id();
     // Removes the previous collection, even if the scrape panics.
     let known = lock(collections).take(thread).filter(|collection| collection.last < instrument);
@@ -220,14 +253,8 @@ fn scrape_for(
     scrape
 }
 
-fn scrape(registry: &Registry) -> Arc<Scrape> {
-    let reading = registry.read();
-    Arc::new(Scrape {
-        values: reading.values,
-        gauges: reading.gauges,
-        #[cfg(feature = "malloc")]
-        externals: reading.externals,
-    })
+fn scrape(registry: &Registry) -> Arc<Values> {
+    Arc::new(registry.read().values)
 }
 
 impl Collections {
@@ -256,78 +283,6 @@ impl Collections {
     }
 }
 
-impl Scrape {
-    /// Returns the value of a series that another library has, if it has one now.
-    #[cfg(feature = "malloc")]
-    fn external(&self, series: &Series) -> Option<u64> {
-        let is_external = matches!(series.instrument, Instrument::External);
-        is_external.then(|| self.externals.get(series.at).copied().flatten()).flatten()
-    }
-
-    fn push<T>(&self, state: &State, family: usize, push: PushPoints<T>, points: &mut Points<T>) {
-        let family = &state.families[family];
-        // A series that was registered after the scrape has no value in it.
-        let has_value = |series: &&Series| match series.instrument {
-            Instrument::Gauge(_) => series.at < self.gauges.len(),
-            #[cfg(feature = "malloc")]
-            Instrument::External => self.external(series).is_some(),
-            _ => series.at < self.values.len(),
-        };
-        family
-            .series
-            .iter()
-            .filter(has_value)
-            .for_each(|series| push(self, family, series, points));
-    }
-}
-
-fn attributes(family: &Family, series: &Series) -> Vec<KeyValue> {
-    let pairs = name::parse_labels(family.labels(series)).into_iter();
-    pairs.map(|(label, value)| KeyValue::new(label, value)).collect()
-}
-
-fn push_counter(scrape: &Scrape, family: &Family, series: &Series, points: &mut Points<u64>) {
-    #[cfg(feature = "malloc")]
-    if let Some(value) = scrape.external(series) {
-        return points.push((value, attributes(family, series)));
-    }
-    points.push((scrape.values[series.at] as u64, attributes(family, series)));
-}
-
-fn push_gauge(scrape: &Scrape, family: &Family, series: &Series, points: &mut Points<f64>) {
-    #[cfg(feature = "malloc")]
-    if let Some(value) = scrape.external(series) {
-        return points.push((value as f64, attributes(family, series)));
-    }
-    points.push((scrape.gauges[series.at], attributes(family, series)));
-}
-
-fn push_buckets(scrape: &Scrape, family: &Family, series: &Series, points: &mut Points<u64>) {
-    let Instrument::Histogram(histogram) = &series.instrument else { return };
-    let mut count = 0_u64;
-    for (bound, &inside) in histogram.0.bounds().texts().zip(&scrape.values[series.at..]) {
-        count = count.wrapping_add(inside as u64);
-        let mut attributes = attributes(family, series);
-        attributes.push(KeyValue::new("le", bound.to_owned()));
-        points.push((count, attributes));
-    }
-}
-
-fn push_count(scrape: &Scrape, family: &Family, series: &Series, points: &mut Points<u64>) {
-    let Instrument::Histogram(histogram) = &series.instrument else { return };
-    let inside = scrape.values[series.at..].iter().take(histogram.0.bounds().buckets());
-    let count = inside.fold(0_u64, |count, &inside| count.wrapping_add(inside as u64));
-    points.push((count, attributes(family, series)));
-}
-
-fn push_sum(scrape: &Scrape, family: &Family, series: &Series, points: &mut Points<f64>) {
-    let Instrument::Histogram(histogram) = &series.instrument else { return };
-    let at = series.at + histogram.0.bounds().buckets();
-    let [whole, billionths] = [scrape.values[at], scrape.values[at + 1]];
-    let sum = whole as f64 + billionths as f64 / BILLION as f64;
-    points.push((sum, attributes(family, series)));
-}
-
 /// Returns whether OpenTelemetry allows a Prometheus name, with the suffix of a histogram.
 fn is_instrument_name(name: &str) -> bool {
     const LEN_MAX: usize = 255 - "_bucket".len();
@@ -340,7 +295,10 @@ fn is_instrument_name(name: &str) -> bool {
 mod tests {
     use std::sync::Barrier;
 
-    use ::opentelemetry::metrics::{MeterProvider as _, noop::NoopMeterProvider};
+    use ::opentelemetry::{
+        KeyValue,
+        metrics::{MeterProvider as _, noop::NoopMeterProvider},
+    };
 
     use super::*;
 
@@ -355,14 +313,7 @@ mod tests {
     }
 
     fn observer(registry: &Registry) -> Observer {
-        let (meter, collections) = (NoopMeterProvider::new().meter("test"), Arc::default());
-        Observer {
-            registry: registry.clone(),
-            meter,
-            collections,
-            families: 0,
-            skipped: Vec::new(),
-        }
+        Observer::new(registry.clone(), NoopMeterProvider::new().meter("test"))
     }
 
     /// Interleaves the collections of two threads, and increments the counters in between.
@@ -372,12 +323,10 @@ mod tests {
         let names = ["begun", "ended"];
         let registry = Registry::builder().group("g", &names).build().unwrap();
         let counters = names.map(|name| registry.counter(name, "", &[]).unwrap());
-        let mut observer = observer(&registry);
-        let callbacks = names.map(|_| {
-            let callback = observer.callback(push_counter);
-            observer.families += 1;
-            callback
-        });
+        let observer = observer(&registry);
+        let callback =
+            |name| observer.callback((&format!("{name}_total"), Kind::Counter), push_counter);
+        let callbacks = names.map(callback);
         let turn = Barrier::new(2);
         let collect = |is_second: bool| {
             let ask = |member: usize| {
@@ -409,7 +358,8 @@ mod tests {
         let registry = Registry::new();
         let counter = registry.counter("hits", "", &[]).unwrap();
         let observer = observer(&registry);
-        let callbacks = [(); 3].map(|()| observer.callback(push_counter));
+        let callbacks =
+            [(); 3].map(|()| observer.callback(("hits_total", Kind::Counter), push_counter));
         let ask = |instrument: usize| {
             let last = Last::default();
             callbacks[instrument](&last);
@@ -426,7 +376,8 @@ mod tests {
     fn scrape_that_panics_discards_the_previous_one() {
         let registry = Registry::new();
         let observer = observer(&registry);
-        let _callbacks = [(); 3].map(|()| observer.callback(push_counter));
+        let _callbacks =
+            [(); 3].map(|()| observer.callback(("hits_total", Kind::Counter), push_counter));
         let ask = |instrument: usize| {
             let _ = scrape_for(instrument, &observer.collections, || scrape(&registry));
             registry.state().scrapes
@@ -442,12 +393,26 @@ mod tests {
         let registry = Registry::new();
         let observer = observer(&registry);
         registry.counter("hits", "", &[]).unwrap();
-        let callbacks = [(); 2].map(|()| observer.callback(push_counter));
+        let callbacks =
+            [(); 2].map(|()| observer.callback(("hits_total", Kind::Counter), push_counter));
         for _ in 0..2 * COLLECTIONS_MAX {
             thread::scope(|scope| {
                 scope.spawn(|| callbacks[0](&Last::default()));
             });
         }
         assert_eq!(lock(&observer.collections).ongoing.len(), COLLECTIONS_MAX);
+    }
+
+    #[test]
+    fn metric_that_comes_again_makes_no_instrument() {
+        let registry = Registry::new();
+        let mut observer = observer(&registry);
+        for _ in 0..3 {
+            let gauge = registry.gauge("x", "", &[]).unwrap();
+            let skipped = registry.gauge("_y", "", &[]).unwrap();
+            observer.update();
+            assert!(registry.remove_handle(gauge) && registry.remove_handle(skipped));
+        }
+        assert_eq!((lock(&observer.collections).instruments, observer.skipped.len()), (1, 1));
     }
 }

@@ -1,28 +1,26 @@
 //! The recorder for the `metrics` facade.
 
-use std::{
-    collections::HashMap,
-    sync::{PoisonError, RwLock},
-};
-
 use metrics::{CounterFn, GaugeFn, HistogramFn, Key, KeyName, Metadata, SharedString, Unit};
 
 use crate::{
-    counter::{CounterRef, FacadeCounter, GroupCounter, Repr},
+    counter::{CounterRef, GroupCounter, Repr, RowCounter},
     error::{Error, Kind},
+    family::{Instrument, Request},
     gauge, histogram,
-    name::{NameKind, sanitize},
+    name::{self, NameKind, sanitize},
     registry::Registry,
-    state::{Instrument, Request},
 };
 
 /// A recorder of the `metrics` facade, whose series are those of a [`Registry`].
 ///
 /// In names and labels, each character that Prometheus does not allow becomes `_`, as in other
-/// exporters for the facade. A metric that still cannot be registered gets a no-op handle: two
-/// names that become the same, a gauge of a counter's name, a label `le`. [`Registry::rejected`]
-/// and a comment at the end of each scrape list these. Groups and buckets are those of the
-/// registry's [`Builder`](crate::Builder), by Prometheus names.
+/// exporters for the facade. Names of counters end in `_total`, which is appended if necessary.
+/// Groups and buckets are those of the registry's [`Builder`](crate::Builder), by Prometheus names.
+///
+/// A metric that still cannot be registered gets a no-op handle: two names, or two labels of a
+/// series, that become the same; a gauge of a counter's name; a label `le`; a series of a
+/// registered structure. [`Registry::rejected`] and a comment at the end of each scrape in text
+/// format list these. They are tried again once a metric or a structure was removed.
 ///
 /// Each use of a macro, such as `counter!(...)`, looks its series up. For a known series that takes
 /// a read lock, on a word that all CPUs share, and may allocate. So keep the handle where speed
@@ -40,39 +38,12 @@ use crate::{
 ///
 /// metrics::describe_counter!("http.requests", "Requests so far.");
 /// metrics::counter!("http.requests", "method" => "get").increment(2);
-/// assert!(registry.render().contains("http_requests{method=\"get\"} 2\n"));
+/// assert!(registry.render().contains("http_requests_total{method=\"get\"} 2\n"));
 /// # Ok::<(), thiscpu_metrics::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Recorder {
     registry: Registry,
-    counters: HandleCache<metrics::Counter>,
-    gauges: HandleCache<metrics::Gauge>,
-    histograms: HandleCache<metrics::Histogram>,
-}
-
-/// Handles that were looked up before, so that no look-up of them waits for a scrape.
-#[derive(Debug)]
-struct HandleCache<H>(RwLock<HashMap<Key, H>>);
-
-impl<H> Default for HandleCache<H> {
-    fn default() -> Self {
-        HandleCache(RwLock::default())
-    }
-}
-
-impl<H: Clone> HandleCache<H> {
-    /// Returns the handle of a key; makes it if it is unknown.
-    fn get_or(&self, key: &Key, make: impl FnOnce() -> H) -> H {
-        if let Some(known) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(key) {
-            return known.clone();
-        }
-        // Not under the lock: this may wait for a scrape. Two threads that make the same handle get
-        // the same series from the registry.
-        let made = make();
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        all.entry(key.clone()).or_insert(made).clone()
-    }
 }
 
 impl Registry {
@@ -81,8 +52,7 @@ impl Registry {
     /// For `metrics::with_local_recorder`, or for use behind other recorders.
     #[must_use]
     pub fn recorder(&self) -> Recorder {
-        let (counters, gauges, histograms) = Default::default();
-        Recorder { registry: self.clone(), counters, gauges, histograms }
+        Recorder { registry: self.clone() }
     }
 
     /// Installs a recorder for the whole program.
@@ -104,6 +74,7 @@ impl Recorder {
             .map(|label| (sanitize(NameKind::Label, label.key()), label.value()))
             .collect();
         let labels: Vec<_> = labels.iter().map(|(label, value)| (&**label, *value)).collect();
+        let name = name::of_kind(kind, &name);
         let request = Request { kind, name: &name, origin: key.name(), help: "", labels: &labels };
         match self.registry.find_or_add(&request) {
             Ok((instrument, _)) => Some(instrument),
@@ -114,51 +85,62 @@ impl Recorder {
         }
     }
 
-    fn describe(&self, key: &KeyName, description: &str) {
+    fn describe(&self, kind: Kind, key: &KeyName, description: &str) {
         let name = sanitize(NameKind::Metric, key.as_str());
-        self.registry.state().describe(&name, description);
+        self.registry.state().describe(&name::of_kind(kind, &name), description);
     }
 }
 
 impl metrics::Recorder for Recorder {
     fn describe_counter(&self, key: KeyName, _: Option<Unit>, description: SharedString) {
-        self.describe(&key, &description);
+        self.describe(Kind::Counter, &key, &description);
     }
 
     fn describe_gauge(&self, key: KeyName, _: Option<Unit>, description: SharedString) {
-        self.describe(&key, &description);
+        self.describe(Kind::Gauge, &key, &description);
     }
 
     fn describe_histogram(&self, key: KeyName, _: Option<Unit>, description: SharedString) {
-        self.describe(&key, &description);
+        self.describe(Kind::Histogram, &key, &description);
     }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> metrics::Counter {
-        self.counters.get_or(key, || match self.instrument(Kind::Counter, key) {
-            Some(Instrument::Counter(counter)) => match counter.0 {
-                Repr::Row(own) => own.to_facade(),
-                Repr::Group(member) => metrics::Counter::from_arc(member),
-            },
-            _ => metrics::Counter::noop(),
-        })
+        let counter = self.registry.handles().counters.get_or(key, || {
+            match self.instrument(Kind::Counter, key)? {
+                Instrument::Counter(counter) => Some(counter),
+                _ => None,
+            }
+        });
+        match counter.map(|counter| counter.0) {
+            Some(Repr::Row(own)) => metrics::Counter::from_arc(own),
+            Some(Repr::Group(member)) => metrics::Counter::from_arc(member),
+            None => metrics::Counter::noop(),
+        }
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> metrics::Gauge {
-        self.gauges.get_or(key, || match self.instrument(Kind::Gauge, key) {
-            Some(Instrument::Gauge(gauge)) => metrics::Gauge::from_arc(gauge.0),
-            _ => metrics::Gauge::noop(),
-        })
+        let gauge = self.registry.handles().gauges.get_or(key, || {
+            match self.instrument(Kind::Gauge, key)? {
+                Instrument::Gauge(gauge) => Some(gauge),
+                _ => None,
+            }
+        });
+        gauge.map_or_else(metrics::Gauge::noop, |gauge| metrics::Gauge::from_arc(gauge.0))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> metrics::Histogram {
-        self.histograms.get_or(key, || match self.instrument(Kind::Histogram, key) {
-            Some(Instrument::Histogram(histogram)) => metrics::Histogram::from_arc(histogram.0),
-            _ => metrics::Histogram::noop(),
-        })
+        let histogram = self.registry.handles().histograms.get_or(key, || {
+            match self.instrument(Kind::Histogram, key)? {
+                Instrument::Histogram(histogram) => Some(histogram),
+                _ => None,
+            }
+        });
+        let noop = metrics::Histogram::noop;
+        histogram.map_or_else(noop, |histogram| metrics::Histogram::from_arc(histogram.0))
     }
 }
 
-impl<const I: usize> CounterFn for FacadeCounter<I> {
+impl CounterFn for RowCounter {
     fn increment(&self, value: u64) {
         CounterRef::increment(self, value);
     }
@@ -233,6 +215,6 @@ mod tests {
             drop(state);
             outcome.unwrap();
         });
-        assert!(registry.render().contains("hits 2\n"));
+        assert!(registry.render().contains("hits_total 2\n"));
     }
 }

@@ -2,23 +2,27 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thiscpu::{Summable, sum_all};
-
 use crate::{
     builder::{Builder, Settings},
     counter::Counter,
     error::{Error, Kind},
+    family::{Instrument, Request},
     gauge::{CurrentScrape, Gauge},
+    handles::Handles,
     histogram::Histogram,
-    name::Labels,
-    state::{Instrument, Reading, Request, Source, State},
+    media::Format,
+    name::{self, Labels},
+    reading::{Reading, Values},
+    state::State,
     text,
 };
 
 /// A set of series that are registered and read together.
 ///
 /// A registry is cheap to clone; all clones are the same registry. A series lives as long as its
-/// registry.
+/// registry, unless it is removed: by [`remove_handle`](Registry::remove_handle),
+/// [`remove`](Registry::remove), [`remove_matching`](Registry::remove_matching) or an
+/// [`idle_timeout`](Builder::idle_timeout).
 ///
 /// Registration takes the registry's lock, which a scrape holds from its start to its end. Handles
 /// do not need the lock, so a scrape never delays them.
@@ -48,6 +52,7 @@ struct Shared {
     settings: Settings,
     state: Mutex<State>,
     current_scrape: Arc<CurrentScrape>,
+    handles: Handles,
 }
 
 impl Registry {
@@ -64,22 +69,22 @@ impl Registry {
     }
 
     pub(crate) fn with(settings: Settings) -> Registry {
-        let (state, current_scrape) = (Mutex::default(), Arc::default());
-        Registry { shared: Arc::new(Shared { settings, state, current_scrape }) }
+        let (state, current_scrape, handles) = Default::default();
+        Registry { shared: Arc::new(Shared { settings, state, current_scrape, handles }) }
     }
 
     /// Registers a counter.
     ///
-    /// By convention its name ends in `_total`; no suffix is added. A label with an empty value
-    /// does not exist, as for Prometheus. The first help text that is not empty is that of all
-    /// series of the name. Waits for a current scrape.
+    /// Its name ends in `_total`, which is appended if necessary: OpenMetrics allows no other name.
+    /// A label with an empty value does not exist, as for Prometheus. The first help text that is
+    /// not empty is that of all series of the name. Waits for a current scrape.
     ///
     /// # Errors
     ///
     /// If a name or label is invalid or reserved (`le`, `__*`), if the series exists, or if the
     /// name has another kind or help text.
     pub fn counter(&self, name: &str, help: &str, labels: Labels<'_>) -> Result<Counter, Error> {
-        match self.register(Kind::Counter, name, help, labels)? {
+        match self.add(Kind::Counter, name, help, labels)? {
             Instrument::Counter(counter) => Ok(counter),
             _ => unreachable!("a request for a counter returns a counter"),
         }
@@ -92,7 +97,7 @@ impl Registry {
     /// Those of [`counter`](Registry::counter), and [`Error::InvalidGroup`] if the name is in a
     /// group.
     pub fn gauge(&self, name: &str, help: &str, labels: Labels<'_>) -> Result<Gauge, Error> {
-        match self.register(Kind::Gauge, name, help, labels)? {
+        match self.add(Kind::Gauge, name, help, labels)? {
             Instrument::Gauge(gauge) => Ok(gauge),
             _ => unreachable!("a request for a gauge returns a gauge"),
         }
@@ -102,15 +107,15 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// Those of [`gauge`](Registry::gauge), and [`Error::HistogramNameConflict`] if `name` with
-    /// `_bucket`, `_sum` or `_count` is another metric.
+    /// Those of [`gauge`](Registry::gauge), and [`Error::NameConflict`] if `name` with `_bucket`,
+    /// `_sum`, `_count` or `_created` is another metric.
     pub fn histogram(
         &self,
         name: &str,
         help: &str,
         labels: Labels<'_>,
     ) -> Result<Histogram, Error> {
-        match self.register(Kind::Histogram, name, help, labels)? {
+        match self.add(Kind::Histogram, name, help, labels)? {
             Instrument::Histogram(histogram) => Ok(histogram),
             _ => unreachable!("a request for a histogram returns a histogram"),
         }
@@ -122,14 +127,43 @@ impl Registry {
     /// histogram, are of one instant.
     ///
     /// Costs one fence, if several CPUs use any series (see [`thiscpu::sum_all`]), and less than
-    /// 100 ns a series. Registrations wait for it; handles do not.
+    /// 100 ns a series. Registered budgets and accounts, a counter that is registered twice, and
+    /// series that are freed cost further fences. Registrations wait for it; handles do not.
     ///
     /// # Panics
     ///
     /// Under the conditions of [`thiscpu::Counter::sum`].
     #[must_use]
     pub fn render(&self) -> String {
-        text::render(&self.read())
+        self.render_as(Format::Text)
+    }
+
+    /// Returns all series in a format, as [`render`](Registry::render) does.
+    ///
+    /// A series has one name in both formats, and equal values.
+    ///
+    /// ```
+    /// use thiscpu_metrics::{Format, Registry};
+    ///
+    /// let registry = Registry::new();
+    /// registry.counter("read_bytes_total", "Bytes so far.", &[])?.increment(3);
+    /// assert_eq!(
+    ///     registry.render_as(Format::OpenMetrics),
+    ///     "# TYPE read_bytes counter\n\
+    ///      ## UNIT read_bytes bytes\n\
+    ///      ## HELP read_bytes Bytes so far.\n\
+    ///      read_bytes_total 3\n\
+    ///      ## EOF\n"
+    /// );
+    /// # Ok::<(), thiscpu_metrics::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Under the conditions of [`thiscpu::Counter::sum`].
+    #[must_use]
+    pub fn render_as(&self, format: Format) -> String {
+        text::render(&self.read(), format)
     }
 
     /// Returns the errors of registrations through the facade, which cannot return them.
@@ -140,17 +174,20 @@ impl Registry {
         self.state().rejected.errors().to_vec()
     }
 
-    fn register(
+    fn add(
         &self,
         kind: Kind,
         name: &str,
         help: &str,
         labels: Labels<'_>,
     ) -> Result<Instrument, Error> {
-        let request = Request { kind, name, origin: name, help, labels };
+        // As it was given, for the error.
+        name::check(name)?;
+        let (origin, name) = (name, name::of_kind(kind, name));
+        let request = Request { kind, name: &name, origin, help, labels };
         match self.find_or_add(&request)? {
             (instrument, false) => Ok(instrument),
-            (_, true) => Err(Error::DuplicateSeries { series: crate::name::series(name, labels)? }),
+            (_, true) => Err(Error::DuplicateSeries { series: name::series(&name, labels)? }),
         }
     }
 
@@ -171,16 +208,15 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// If a metric or a series of one of these names exists: the series before it stay registered.
+    /// If a metric or a series of one of these names exists. Then none is registered.
     #[cfg(feature = "malloc")]
     pub fn register_malloc(&self) -> Result<(), Error> {
-        let mut state = self.state();
-        for crate::malloc::Series { kind, name, help, size } in crate::malloc::series() {
-            let label = size.as_deref().map(|size| ("size", size));
-            let labels = label.as_slice();
-            state.add_external(&Request { kind, name, origin: name, help, labels })?;
-        }
-        Ok(())
+        self.register("malloc", crate::malloc::Malloc)
+    }
+
+    /// Returns the handles that the facade has looked up.
+    pub(crate) fn handles(&self) -> &Handles {
+        &self.shared.handles
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -188,29 +224,34 @@ impl Registry {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a scrape. The documentation of `gauge` explains the steps.
+    /// Takes a scrape.
     pub(crate) fn read(&self) -> Reading<'_> {
+        let (mut state, values) = self.begin_read();
+        self.let_idle_series_go(&mut state, &values);
+        Reading { state, has_created: self.shared.settings.has_created, values }
+    }
+
+    /// Reads all values.
+    pub(crate) fn begin_read(&self) -> (MutexGuard<'_, State>, Values) {
         let mut state = self.state();
-        state.scrapes += 1;
-        let number = state.scrapes;
-        let current_scrape = self.shared.current_scrape.begin(number);
-        state.gauges.iter().for_each(|(gauge, _)| gauge.begin_scrape());
-        let summed: Vec<&dyn Summable> = state.sources.iter().map(Source::summable).collect();
-        let values = sum_all(&summed);
-        let ended =
-            state.gauges.iter().map(|(gauge, at)| gauge.read_after_scrape(number, values[*at]));
-        let gauges = ended.collect();
-        drop(current_scrape);
-        state.carry_billionths(&values);
-        #[cfg(feature = "malloc")]
-        let externals = if state.externals > 0 { crate::malloc::values() } else { Vec::new() };
-        Reading {
-            state,
-            values,
-            gauges,
-            #[cfg(feature = "malloc")]
-            externals,
+        let values = Values::read(&mut state, &self.shared.current_scrape);
+        (state, values)
+    }
+
+    /// Decides which series are shown, by the values of a scrape, and frees others.
+    pub(crate) fn let_idle_series_go(&self, state: &mut State, values: &Values) {
+        let handles = &self.shared.handles;
+        let has_idle = state.update_presence(values, &self.shared.settings);
+        if state.hidden.is_empty() {
+            return;
         }
+        if has_idle {
+            handles.evict(|id| state.hidden.contains(&id));
+        } else {
+            handles.evict_if_new(|id| state.hidden.contains(&id));
+        }
+        state.free_hidden();
+        handles.retry_rejected(state);
     }
 }
 

@@ -15,6 +15,9 @@ pub(crate) trait Row: Send + Sync {
     /// Returns the exact value of a counter.
     fn sum(&self, index: usize) -> i64;
 
+    /// Returns the number of counters.
+    fn len(&self) -> usize;
+
     /// Returns the row as part of a scrape.
     fn summable(&self) -> &dyn Summable;
 }
@@ -29,22 +32,26 @@ impl<const N: usize> Row for Counters<N> {
         Counters::sum(self, index)
     }
 
+    fn len(&self) -> usize {
+        N
+    }
+
     fn summable(&self) -> &dyn Summable {
         self
     }
 }
 
-/// Returns a row of at least `counters` counters, at most [`LEN_MAX`], and its length.
+/// Returns a row of at least `counters` counters, at most [`LEN_MAX`].
 ///
 /// Each length is compiled separately, so there are few.
-pub(crate) fn with_len(counters: usize) -> (Arc<dyn Row>, usize) {
+pub(crate) fn with_len(counters: usize) -> Arc<dyn Row> {
     match counters {
-        ..=2 => (Arc::new(Counters::<2>::new()), 2),
-        3..=4 => (Arc::new(Counters::<4>::new()), 4),
-        5..=8 => (Arc::new(Counters::<8>::new()), 8),
-        9..=16 => (Arc::new(Counters::<16>::new()), 16),
-        17..=32 => (Arc::new(Counters::<32>::new()), 32),
-        33..=LEN_MAX => (Arc::new(Counters::<LEN_MAX>::new()), LEN_MAX),
+        ..=2 => Arc::new(Counters::<2>::new()),
+        3..=4 => Arc::new(Counters::<4>::new()),
+        5..=8 => Arc::new(Counters::<8>::new()),
+        9..=16 => Arc::new(Counters::<16>::new()),
+        17..=32 => Arc::new(Counters::<32>::new()),
+        33..=LEN_MAX => Arc::new(Counters::<LEN_MAX>::new()),
         _ => unreachable!("the builder rejects more than {LEN_MAX} counters in a row"),
     }
 }

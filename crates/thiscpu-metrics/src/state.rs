@@ -1,47 +1,54 @@
-//! The state under the registry's lock: families of series, and where their values are in a scrape.
+//! The state under the registry's lock: families of series, and the sources of their values.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
-    ops::Range,
-    sync::{Arc, MutexGuard},
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
-use thiscpu::{Counters, Summable};
+use thiscpu::Counters;
 
 use crate::{
     builder::{Membership, Settings},
     counter::{Counter, GroupCounter, ROW_LEN, Repr, RowCounter},
     error::{Error, Kind},
+    exemplar::millis_now,
+    family::{self, Family, Instrument, Request, Samples, Series},
     gauge::{self, CurrentScrape, Gauge},
     histogram::{self, Histogram},
     name::{self, Labels},
+    presence::Presence,
     rejected::Rejected,
-    row::{self, Row},
+    row,
+    shown::Shown,
+    slots::Slots,
+    source::Source,
 };
 
 /// All registered series.
 #[derive(Default)]
 pub(crate) struct State {
-    /// In order of registration, as are `sources` and `gauges`.
-    pub(crate) families: Vec<Family>,
-    pub(crate) sources: Vec<Source>,
-    /// Gauges, each with the index of its counter's value in a scrape.
-    pub(crate) gauges: Vec<(Arc<gauge::Core>, usize)>,
-    /// The number of values of all sources.
-    values: usize,
-    /// The number of series whose values another library has.
-    #[cfg(feature = "malloc")]
-    pub(crate) externals: usize,
-    /// Names of lines, each with the index of its family.
-    owners: HashMap<String, usize>,
-    /// Series by their text, each with the index of its family and its index in the family.
-    series: HashMap<String, (usize, usize)>,
-    /// Rows of groups by group and labels, each with the index of its first value in a scrape.
-    rows: HashMap<(usize, String), (Arc<dyn Row>, usize)>,
-    /// The row that the next counters without a group use.
-    ///
-    /// With the number of its counters in use, and the index of its first value in a scrape.
-    open_row: Option<(Arc<Counters<ROW_LEN>>, usize, usize)>,
+    /// By number, in order of registration.
+    pub(crate) families: BTreeMap<u64, Family>,
+    /// The number of families so far.
+    families_so_far: u64,
+    pub(crate) slots: Slots,
+    /// Names of lines, each with the number of its family.
+    pub(crate) owners: HashMap<String, u64>,
+    /// The numbers of series by their text.
+    pub(crate) series: HashMap<String, u64>,
+    /// Series by number, each with the number of its family and its index in the family.
+    pub(crate) places: HashMap<u64, (u64, usize)>,
+    /// The numbers of series that are hidden.
+    pub(crate) hidden: BTreeSet<u64>,
+    /// Whether names or series are free that another metric may have been rejected for.
+    pub(crate) has_freed_names: bool,
+    /// The slots of groups' rows by group and labels.
+    pub(crate) rows: HashMap<(usize, String), usize>,
+    /// The slots of rows with room for counters without a group.
+    pub(crate) open_rows: BTreeSet<usize>,
     /// Help texts of metrics that are not registered yet.
     helps: HashMap<String, String>,
     pub(crate) rejected: Rejected,
@@ -49,101 +56,11 @@ pub(crate) struct State {
     pub(crate) scrapes: u64,
 }
 
-/// All series of a name.
-pub(crate) struct Family {
-    pub(crate) name: String,
-    pub(crate) kind: Kind,
-    pub(crate) help: String,
-    /// The facade's name for the metric; `name`, if it is not from the facade.
-    origin: String,
-    /// The texts of all series, concatenated.
-    text: String,
-    pub(crate) series: Vec<Series>,
-}
-
-/// One series.
-pub(crate) struct Series {
-    /// The range of its text in that of the family.
-    text: Range<usize>,
-    /// The index of its first value in a scrape; for a gauge, the index of the gauge.
-    pub(crate) at: usize,
-    pub(crate) instrument: Instrument,
-}
-
-/// The handle of a series.
-#[derive(Clone)]
-pub(crate) enum Instrument {
-    Counter(Counter),
-    Gauge(Gauge),
-    Histogram(Histogram),
-    /// A value that another library has, which is read at each scrape.
-    #[cfg(feature = "malloc")]
-    External,
-}
-
-/// A row, or a counter, that a scrape sums.
-pub(crate) enum Source {
-    CounterRow(Arc<Counters<ROW_LEN>>),
-    GroupRow(Arc<dyn Row>),
-    Gauge(Arc<gauge::Core>),
-    Histogram(Arc<histogram::Core>),
-}
-
-/// The values of a scrape, with the registry's lock: no series is added while this exists.
-pub(crate) struct Reading<'a> {
-    pub(crate) state: MutexGuard<'a, State>,
-    /// The values of counters and histograms, and of the counters of gauges.
-    pub(crate) values: Vec<i64>,
-    pub(crate) gauges: Vec<f64>,
-    /// The values that another library has. Series without one are not shown.
-    #[cfg(feature = "malloc")]
-    pub(crate) externals: Vec<Option<u64>>,
-}
-
-/// A request for a series.
-pub(crate) struct Request<'a> {
-    pub(crate) kind: Kind,
-    pub(crate) name: &'a str,
-    /// The facade's name for the metric; `name`, if it is not from the facade.
-    pub(crate) origin: &'a str,
-    pub(crate) help: &'a str,
-    pub(crate) labels: Labels<'a>,
-}
-
-/// The suffixes of the lines of a histogram.
-const HISTOGRAM_SUFFIXES: [&str; 3] = ["_bucket", "_sum", "_count"];
-
-impl Source {
-    pub(crate) fn summable(&self) -> &dyn Summable {
-        match self {
-            Source::CounterRow(row) => &**row,
-            Source::GroupRow(row) => row.summable(),
-            Source::Gauge(gauge) => gauge.whole(),
-            Source::Histogram(histogram) => histogram.row().summable(),
-        }
-    }
-}
-
-impl Family {
-    /// Returns the text of a series, without its value.
-    pub(crate) fn text(&self, series: &Series) -> &str {
-        &self.text[series.text.clone()]
-    }
-
-    /// Returns the length of the texts of all series.
-    pub(crate) fn text_bytes(&self) -> usize {
-        self.text.len()
-    }
-
-    /// Returns the labels of a series, as they are written between braces.
-    pub(crate) fn labels(&self, series: &Series) -> &str {
-        labels_in(&self.name, self.text(series))
-    }
-}
-
-/// Returns the text between the braces of a series.
-fn labels_in<'a>(name: &str, series: &'a str) -> &'a str {
-    series[name.len()..].strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or("")
+/// Returns a number that no other series of the process has.
+fn next_id() -> u64 {
+    static SO_FAR: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: each call gets another number, which orders nothing.
+    SO_FAR.fetch_add(1, Relaxed)
 }
 
 impl State {
@@ -156,8 +73,18 @@ impl State {
     ) -> Result<(Instrument, bool), Error> {
         let series = name::series(request.name, request.labels)?;
         let family = self.family(request)?;
-        if let Some(&(family, place)) = self.series.get(&series) {
-            return Ok((self.families[family].series[place].instrument.clone(), true));
+        if let Some(&id) = self.series.get(&series) {
+            let known = self.series_mut(id);
+            if let Instrument::Shown = known.instrument {
+                // It has no handle.
+                return Err(Error::DuplicateSeries { series });
+            }
+            let (instrument, was_hidden) = (known.instrument.clone(), known.presence.is_hidden());
+            if was_hidden {
+                known.presence.show();
+                self.hidden.remove(&id);
+            }
+            return Ok((instrument, !was_hidden));
         }
         let membership = settings.membership(request.name);
         if let (Some(membership), Kind::Gauge | Kind::Histogram) = (membership, request.kind) {
@@ -168,72 +95,101 @@ impl State {
         }
         // No error is returned from here on.
         let family = family.unwrap_or_else(|| self.add_family(request));
-        if self.families[family].help.is_empty() {
-            self.families[family].help = request.help.to_owned();
+        let known = self.family_mut(family);
+        if known.help.is_empty() {
+            known.help = request.help.to_owned();
         }
-        let (at, instrument) = match (request.kind, membership) {
-            (Kind::Counter, None) => self.add_counter(),
+        let id = next_id();
+        let (slot, index, instrument) = match (request.kind, membership) {
+            (Kind::Counter, None) => self.add_counter(id),
             (Kind::Counter, Some(membership)) => {
-                let labels = labels_in(request.name, &series);
-                self.add_group_counter(membership, labels, settings.members(membership.group))
+                let labels = family::labels_in(request.name, &series);
+                let members = settings.members(membership.group);
+                self.add_group_counter(id, membership, labels, members)
             }
-            (Kind::Gauge, _) => self.add_gauge(current_scrape),
-            (Kind::Histogram, _) => self.add_histogram(request.name, settings),
+            (Kind::Gauge, _) => self.add_gauge(id, current_scrape),
+            (Kind::Histogram, _) => self.add_histogram(id, request.name, settings),
         };
-        self.add_series(family, series, at, instrument.clone());
+        self.add_series(family, series, (id, slot, index), instrument.clone());
         Ok((instrument, false))
     }
 
-    /// Adds a series whose value another library has.
-    #[cfg(feature = "malloc")]
-    pub(crate) fn add_external(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let series = name::series(request.name, request.labels)?;
-        let family = self.family(request)?;
-        if self.series.contains_key(&series) {
-            return Err(Error::DuplicateSeries { series });
+    /// Adds the series of a structure of the program; none of them, if one cannot be added.
+    ///
+    /// All of them have `labels`, among others.
+    pub(crate) fn add_shown(
+        &mut self,
+        shown: Arc<dyn Shown>,
+        labels: Labels<'_>,
+        requests: &[Request<'_>],
+    ) -> Result<(), Error> {
+        let has_samples = shown.has_samples();
+        let (mut all, mut known) = (Vec::with_capacity(requests.len()), BTreeSet::new());
+        for request in requests {
+            let series = name::series(request.name, request.labels)?;
+            let family = self.family(request)?;
+            let is_known = self.series.contains_key(&series) || !known.insert(series.clone());
+            if is_known || has_samples && family.is_some() {
+                return Err(Error::DuplicateSeries { series });
+            }
+            all.push((series, request));
         }
-        let family = family.unwrap_or_else(|| self.add_family(request));
-        self.add_series(family, series, self.externals, Instrument::External);
-        self.externals += 1;
+        let slot = self.slots.add(Source::Shown { shown, series: requests.len() });
+        for (index, (series, request)) in all.into_iter().enumerate() {
+            let family = match self.owners.get(request.name) {
+                Some(&family) => family,
+                None => self.add_family(request),
+            };
+            match has_samples {
+                true => self.add_samples(family, slot, name::inside_braces(labels)),
+                false => {
+                    self.add_series(family, series, (next_id(), slot, index), Instrument::Shown);
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// Lets a metric have the series that the structure in a slot has at each scrape.
+    fn add_samples(&mut self, family: u64, slot: usize, labels: String) {
+        let samples = Samples {
+            slot,
+            labels,
+            #[cfg(feature = "opentelemetry")]
+            scrapes_before: self.scrapes,
+        };
+        self.family_mut(family).samples = Some(samples);
     }
 
     /// Sets the help text of a metric, unless it has one.
     pub(crate) fn describe(&mut self, name: &str, help: &str) {
-        match self.owners.get(name).map(|&family| &mut self.families[family]) {
+        let family = self.owners.get(name).and_then(|family| self.families.get_mut(family));
+        match family {
             Some(family) if family.name == name && family.help.is_empty() => {
                 family.help = help.to_owned();
+                family.is_described = true;
             }
             Some(_) => {}
             None => drop(self.helps.entry(name.to_owned()).or_insert_with(|| help.to_owned())),
         }
     }
 
-    /// Moves whole units out of the billionths of all histograms.
-    pub(crate) fn carry_billionths(&self, values: &[i64]) {
-        for series in self.families.iter().flat_map(|family| &family.series) {
-            if let Instrument::Histogram(Histogram(core)) = &series.instrument {
-                core.carry_billionths(values[series.at + core.bounds().buckets() + 1]);
-            }
-        }
-    }
-
     /// Returns the family of the requested series, if it exists and the request fits it.
-    fn family(&self, request: &Request<'_>) -> Result<Option<usize>, Error> {
+    fn family(&self, request: &Request<'_>) -> Result<Option<u64>, Error> {
         let name = request.name.to_owned();
         let Some(&at) = self.owners.get(request.name) else {
             return self.check_lines(request).map(|()| None);
         };
-        let family = &self.families[at];
-        if family.name != request.name {
-            return Err(Error::HistogramNameConflict { name, histogram: family.name.clone() });
+        let family = &self.families[&at];
+        let (existing, requested) = (family.kind, request.kind);
+        // A counter that the program calls `x` is `x_total`, and a gauge `x` is not.
+        let is_mismatch = existing != requested && family.origin == request.origin;
+        if family.name != request.name && !is_mismatch {
+            let metric = family.name.clone();
+            return Err(Error::NameConflict { name, metric });
         }
-        if family.kind != request.kind {
-            return Err(Error::KindMismatch {
-                name,
-                existing: family.kind,
-                requested: request.kind,
-            });
+        if existing != requested {
+            return Err(Error::KindMismatch { name, existing, requested });
         }
         if family.origin != request.origin {
             let (first, second) = (family.origin.clone(), request.origin.to_owned());
@@ -244,100 +200,144 @@ impl State {
             let (existing, requested) = (family.help.clone(), request.help.to_owned());
             return Err(Error::HelpMismatch { name, existing, requested });
         }
+        if family.samples.is_some() {
+            return Err(Error::DuplicateSeries { series: name });
+        }
         Ok(Some(at))
     }
 
-    /// Checks that no line of a new histogram has the name of another metric.
+    /// Checks that no other line of a new metric has the name of another one.
     fn check_lines(&self, request: &Request<'_>) -> Result<(), Error> {
-        let taken = lines(request.kind, request.name).find(|line| self.owners.contains_key(line));
+        let taken =
+            family::lines(request.kind, request.name).find(|line| self.owners.contains_key(line));
         taken.map_or(Ok(()), |name| {
-            Err(Error::HistogramNameConflict { name, histogram: request.name.to_owned() })
+            Err(Error::NameConflict { name, metric: request.name.to_owned() })
         })
     }
 
-    fn add_family(&mut self, request: &Request<'_>) -> usize {
-        let at = self.families.len();
-        let described = self.helps.remove(request.name).unwrap_or_default();
-        let help = if request.help.is_empty() { described } else { request.help.to_owned() };
-        self.owners.insert(request.name.to_owned(), at);
-        self.owners.extend(lines(request.kind, request.name).map(|line| (line, at)));
-        self.families.push(Family {
-            name: request.name.to_owned(),
-            kind: request.kind,
-            help,
-            origin: request.origin.to_owned(),
-            text: String::new(),
-            series: Vec::new(),
-        });
-        at
+    fn add_family(&mut self, request: &Request<'_>) -> u64 {
+        let number = self.families_so_far;
+        self.families_so_far += 1;
+        let family = Family::new(request, self.helps.remove(request.name));
+        self.owners.insert(request.name.to_owned(), number);
+        self.owners.extend(family.lines().map(|line| (line, number)));
+        self.families.insert(number, family);
+        number
     }
 
-    fn add_series(&mut self, family: usize, series: String, at: usize, instrument: Instrument) {
-        let index = family;
-        let family = &mut self.families[index];
-        let begin = family.text.len();
-        family.text.push_str(&series);
-        self.series.insert(series, (index, family.series.len()));
-        family.series.push(Series { text: begin..family.text.len(), at, instrument });
+    /// Returns the family of a name.
+    #[cfg(feature = "opentelemetry")]
+    pub(crate) fn family_named(&self, name: &str) -> Option<&Family> {
+        self.families.get(self.owners.get(name)?).filter(|family| family.name == name)
     }
 
-    fn add_counter(&mut self) -> (usize, Instrument) {
-        let (row, index, at) = match self.open_row.take() {
-            Some(known) if known.1 < ROW_LEN => known,
-            _ => {
-                let row = Arc::new(Counters::new());
-                let at = self.add_source(Source::CounterRow(Arc::clone(&row)), ROW_LEN);
-                (row, 0, at)
-            }
+    /// Returns a series by its number.
+    pub(crate) fn series_mut(&mut self, id: u64) -> &mut Series {
+        let (family, place) = self.places[&id];
+        &mut self.family_mut(family).series[place]
+    }
+
+    /// Removes a family without series.
+    pub(crate) fn remove_family(&mut self, number: u64) {
+        let Some(family) = self.families.remove(&number) else { return };
+        self.has_freed_names = true;
+        self.owners.remove(&family.name);
+        for line in family.lines() {
+            self.owners.remove(&line);
+        }
+        if family.is_described {
+            self.helps.insert(family.name, family.help);
+        }
+    }
+
+    fn family_mut(&mut self, number: u64) -> &mut Family {
+        self.families.get_mut(&number).expect("a series has a family")
+    }
+
+    fn add_series(
+        &mut self,
+        number: u64,
+        series: String,
+        (id, slot, index): (u64, usize, usize),
+        instrument: Instrument,
+    ) {
+        let own = Series {
+            text: 0..0,
+            slot,
+            index,
+            instrument,
+            #[cfg(feature = "opentelemetry")]
+            scrapes_before: self.scrapes,
+            id,
+            presence: Presence::new(),
+            created: millis_now(),
         };
-        self.open_row = Some((Arc::clone(&row), index + 1, at));
-        (at + index, Instrument::Counter(Counter(Repr::Row(RowCounter { row, index }))))
+        let place = self.family_mut(number).push(&series, own);
+        self.series.insert(series, id);
+        self.places.insert(id, (number, place));
+    }
+
+    fn add_counter(&mut self, id: u64) -> (usize, usize, Instrument) {
+        let new = || Source::CounterRow { row: Arc::new(Counters::new()), used: 0 };
+        let slot = match self.open_rows.first() {
+            Some(&slot) => slot,
+            None => self.slots.add(new()),
+        };
+        let Source::CounterRow { row, used } = self.slots.get_mut(slot) else {
+            unreachable!("an open row is a row of counters")
+        };
+        let index = used.trailing_ones() as usize;
+        *used |= 1 << index;
+        match used.count_ones() as usize {
+            ROW_LEN => self.open_rows.remove(&slot),
+            _ => self.open_rows.insert(slot),
+        };
+        let own = Arc::new(RowCounter::new(id, Arc::clone(row), index));
+        (slot, index, Instrument::Counter(Counter(Repr::Row(own))))
     }
 
     /// Adds a counter of a group, to the row of those with the same labels.
     fn add_group_counter(
         &mut self,
+        id: u64,
         member: Membership,
         labels: &str,
         members: usize,
-    ) -> (usize, Instrument) {
-        let (row, at) = match self.rows.entry((member.group, labels.to_owned())) {
-            Entry::Occupied(known) => known.get().clone(),
+    ) -> (usize, usize, Instrument) {
+        let key = (member.group, labels.to_owned());
+        let slot = match self.rows.entry(key) {
+            Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
-                let (row, length) = row::with_len(members);
-                self.sources.push(Source::GroupRow(Arc::clone(&row)));
-                self.values += length;
-                new.insert((row, self.values - length)).clone()
+                let (row, key) = (row::with_len(members), new.key().clone());
+                *new.insert(self.slots.add(Source::GroupRow { row, key, used: 0 }))
             }
         };
-        let cell = Repr::Group(Arc::new(GroupCounter { row, index: member.index }));
-        (at + member.index, Instrument::Counter(Counter(cell)))
+        let Source::GroupRow { row, used, .. } = self.slots.get_mut(slot) else {
+            unreachable!("a group's row is one")
+        };
+        *used |= 1 << member.index;
+        let cell = Repr::Group(Arc::new(GroupCounter::new(id, Arc::clone(row), member.index)));
+        (slot, member.index, Instrument::Counter(Counter(cell)))
     }
 
-    fn add_gauge(&mut self, current_scrape: &Arc<CurrentScrape>) -> (usize, Instrument) {
-        let core = Arc::new(gauge::Core::new(Arc::clone(current_scrape)));
-        let at = self.add_source(Source::Gauge(Arc::clone(&core)), 1);
-        self.gauges.push((Arc::clone(&core), at));
-        (self.gauges.len() - 1, Instrument::Gauge(Gauge(core)))
+    fn add_gauge(
+        &mut self,
+        id: u64,
+        current_scrape: &Arc<CurrentScrape>,
+    ) -> (usize, usize, Instrument) {
+        let core = Arc::new(gauge::Core::new(id, Arc::clone(current_scrape)));
+        let slot = self.slots.add(Source::Gauge(Arc::clone(&core)));
+        (slot, 0, Instrument::Gauge(Gauge(core)))
     }
 
-    fn add_histogram(&mut self, name: &str, settings: &Settings) -> (usize, Instrument) {
-        let (core, length) = histogram::Core::new(Arc::clone(settings.bounds(name)));
-        let core = Arc::new(core);
-        let at = self.add_source(Source::Histogram(Arc::clone(&core)), length);
-        (at, Instrument::Histogram(Histogram(core)))
+    fn add_histogram(
+        &mut self,
+        id: u64,
+        name: &str,
+        settings: &Settings,
+    ) -> (usize, usize, Instrument) {
+        let core = Arc::new(histogram::Core::new(id, Arc::clone(settings.bounds(name))));
+        let slot = self.slots.add(Source::Histogram(Arc::clone(&core)));
+        (slot, 0, Instrument::Histogram(Histogram(core)))
     }
-
-    /// Adds a source, and returns the index of its first value in a scrape.
-    fn add_source(&mut self, source: Source, values: usize) -> usize {
-        self.sources.push(source);
-        self.values += values;
-        self.values - values
-    }
-}
-
-/// Returns the names of the lines of a family, other than its own name.
-fn lines(kind: Kind, name: &str) -> impl Iterator<Item = String> {
-    let suffixes: &[&str] = if kind == Kind::Histogram { &HISTOGRAM_SUFFIXES } else { &[] };
-    suffixes.iter().map(move |suffix| format!("{name}{suffix}"))
 }

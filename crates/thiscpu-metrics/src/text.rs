@@ -1,30 +1,41 @@
-//! The text format of Prometheus, version 0.0.4.
+//! Writes a scrape in the text format of Prometheus, version 0.0.4, and in OpenMetrics 1.0.
+//!
+//! Lines of samples are the same in both. Headings differ, and OpenMetrics has exemplars and
+//! creation times.
 
 use crate::{
-    error::Kind,
+    exemplar,
+    family::{Family, Instrument, Samples, Series},
     format, histogram,
-    name::escape_help,
-    state::{Family, Instrument, Reading, Series},
+    media::Format,
+    name::{self, escape_help, escape_openmetrics_help},
+    reading::Reading,
 };
-
-/// The media type of the text that [`Registry::render`](crate::Registry::render) returns.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Room for the rest of most lines after the series: a space, a number and a line feed.
 const VALUE_BYTES: usize = 16;
 
 /// Formats the values of a scrape.
-pub(crate) fn render(reading: &Reading<'_>) -> String {
+pub(crate) fn render(reading: &Reading<'_>, format: Format) -> String {
     let bytes = |family: &Family| family.text_bytes() + VALUE_BYTES * family.series.len();
-    let bytes = reading.state.families.iter().map(bytes).sum();
+    let bytes = reading.state.families.values().map(bytes).sum();
     let mut out = String::with_capacity(bytes);
-    for family in &reading.state.families {
-        push_heading(family, &mut out);
-        for series in &family.series {
-            push_series(reading, family, series, &mut out);
+    for family in reading.state.families.values().filter(|family| family.is_shown()) {
+        match format {
+            Format::Text => push_heading(family, &mut out),
+            Format::OpenMetrics => push_openmetrics_heading(family, &mut out),
+        }
+        for series in family.series.iter().filter(|series| !series.presence.is_hidden()) {
+            push_series(reading, family, series, format, &mut out);
+        }
+        if let Some(samples) = &family.samples {
+            push_samples(reading, family, samples, &mut out);
         }
     }
-    push_rejected(reading, &mut out);
+    match format {
+        Format::Text => push_rejected(reading, &mut out),
+        Format::OpenMetrics => out.push_str("# EOF\n"),
+    }
     out
 }
 
@@ -37,28 +48,89 @@ fn push_heading(family: &Family, out: &mut String) {
     push_all(out, &["# TYPE ", &family.name, " ", family.kind.as_str(), "\n"]);
 }
 
-#[inline]
-fn push_series(reading: &Reading<'_>, family: &Family, series: &Series, out: &mut String) {
-    if let Instrument::Histogram(histogram) = &series.instrument {
-        return push_histogram(&histogram.0, &reading.values[series.at..], family, series, out);
+fn push_openmetrics_heading(family: &Family, out: &mut String) {
+    let name = family.openmetrics_name();
+    push_all(out, &["# TYPE ", name, " ", family.kind.as_str(), "\n"]);
+    if let Some(unit) = name::unit(name) {
+        push_all(out, &["# UNIT ", name, " ", unit, "\n"]);
     }
-    #[cfg(feature = "malloc")]
-    if let Instrument::External = series.instrument {
-        if let Some(&Some(value)) = reading.externals.get(series.at) {
+    if !family.help.is_empty() {
+        push_all(out, &["# HELP ", name, " "]);
+        escape_openmetrics_help(&family.help, out);
+        out.push('\n');
+    }
+}
+
+#[inline]
+fn push_series(
+    reading: &Reading<'_>,
+    family: &Family,
+    series: &Series,
+    format: Format,
+    out: &mut String,
+) {
+    if let Instrument::Histogram(histogram) = &series.instrument {
+        let values = reading.values.sums(series);
+        push_histogram(&histogram.0, values, family, series, format, out);
+        return push_created(reading, family, series, format, out);
+    }
+    if let Instrument::Shown = series.instrument {
+        if let Some(value) = reading.values.number(series) {
             push_all(out, &[family.text(series), " "]);
-            format::push_integer(value, out);
+            value.push(out);
             out.push('\n');
         }
         return;
     }
     out.push_str(family.text(series));
     out.push(' ');
-    match family.kind {
-        // The bits that were added.
-        Kind::Counter => format::push_integer(reading.values[series.at] as u64, out),
-        _ => format::push_number(reading.gauges[series.at], out),
+    match &series.instrument {
+        Instrument::Counter(counter) => {
+            // The bits that were added.
+            format::push_integer(reading.values.sums(series)[0] as u64, out);
+            if format == Format::OpenMetrics {
+                counter.exemplar().push(out);
+            }
+            out.push('\n');
+            push_created(reading, family, series, format, out);
+        }
+        _ => {
+            format::push_number(reading.values.gauge(series), out);
+            out.push('\n');
+        }
     }
-    out.push('\n');
+}
+
+/// Appends series that differ from scrape to scrape.
+fn push_samples(reading: &Reading<'_>, family: &Family, samples: &Samples, out: &mut String) {
+    for (own, value) in reading.values.samples(samples.slot) {
+        out.push_str(&family.name);
+        match (&*samples.labels, &**own) {
+            ("", "") => {}
+            ("", labels) | (labels, "") => push_all(out, &["{", labels, "}"]),
+            (given, own) => push_all(out, &["{", given, ",", own, "}"]),
+        }
+        out.push(' ');
+        value.push(out);
+        out.push('\n');
+    }
+}
+
+/// Appends the creation time of a series, if it is wanted.
+fn push_created(
+    reading: &Reading<'_>,
+    family: &Family,
+    series: &Series,
+    format: Format,
+    out: &mut String,
+) {
+    if format == Format::OpenMetrics && reading.has_created {
+        let labels = family.labels(series);
+        let [open, close] = if labels.is_empty() { ["", ""] } else { ["{", "}"] };
+        push_all(out, &[family.openmetrics_name(), "_created", open, labels, close, " "]);
+        exemplar::push_time(series.created, out);
+        out.push('\n');
+    }
 }
 
 fn push_histogram(
@@ -66,19 +138,29 @@ fn push_histogram(
     values: &[i64],
     family: &Family,
     series: &Series,
+    format: Format,
     out: &mut String,
 ) {
     let (name, labels) = (&*family.name, family.labels(series));
     let comma = if labels.is_empty() { "" } else { "," };
     let mut count = 0_u64;
-    for (bound, &inside) in core.bounds().texts().zip(values) {
+    for (bucket, (bound, &inside)) in core.bounds().texts().zip(values).enumerate() {
         count = count.wrapping_add(inside as u64);
         push_all(out, &[name, "_bucket{", labels, comma, "le=\"", bound, "\"} "]);
         format::push_integer(count, out);
+        if let (Format::OpenMetrics, Some(exemplar)) = (format, core.exemplar(bucket)) {
+            exemplar.push(out);
+        }
         out.push('\n');
     }
-    let [open, close] = if labels.is_empty() { ["", ""] } else { ["{", "}"] };
     let buckets = core.bounds().buckets();
+    let sum_may_decrease =
+        core.bounds().has_negative() || values[buckets] < 0 || values[buckets + 1] < 0;
+    if format == Format::OpenMetrics && sum_may_decrease {
+        // OpenMetrics allows no such sum, and no count without a sum.
+        return;
+    }
+    let [open, close] = if labels.is_empty() { ["", ""] } else { ["{", "}"] };
     push_all(out, &[name, "_sum", open, labels, close, " "]);
     format::push_fixed(values[buckets], values[buckets + 1], out);
     push_all(out, &["\n", name, "_count", open, labels, close, " "]);

@@ -19,10 +19,10 @@ fn names_become_prometheus_names() {
         histogram!("time").record(0.5);
     });
     let text = registry.render();
-    let wanted = "# HELP http_requests Requests.\n\
-                  # TYPE http_requests counter\n\
-                  http_requests{http_method=\"get\"} 5\n\
-                  http_requests{http_method=\"put\"} 4\n\
+    let wanted = "# HELP http_requests_total Requests.\n\
+                  # TYPE http_requests_total counter\n\
+                  http_requests_total{http_method=\"get\"} 5\n\
+                  http_requests_total{http_method=\"put\"} 4\n\
                   # HELP queue_length Described later.\n\
                   # TYPE queue_length gauge\n\
                   queue_length 7.5\n";
@@ -38,7 +38,7 @@ fn recorders_of_a_registry_share_its_series() {
         with_local_recorder(&registry.recorder(), || counter!("hits").increment(1));
     }
     registry.counter("hits", "", &[]).unwrap_err();
-    assert_eq!(value(&registry.render(), "hits"), 2.0);
+    assert_eq!(value(&registry.render(), "hits_total"), 2.0);
 }
 
 /// Uses more counters than share a row.
@@ -56,8 +56,8 @@ fn counters_are_independent_across_rows() {
     });
     let text = registry.render();
     for i in 0..40 {
-        assert_eq!(value(&text, &format!("own{i}")), f64::from(1000 + i));
-        assert_eq!(value(&text, &format!("new{i}")), f64::from(100 + i));
+        assert_eq!(value(&text, &format!("own{i}_total")), f64::from(1000 + i));
+        assert_eq!(value(&text, &format!("new{i}_total")), f64::from(100 + i));
     }
 }
 
@@ -74,16 +74,16 @@ fn rejected_registrations_are_listed() {
     });
     let rejected = registry.rejected();
     let [same, kind, label] = &rejected[..] else { panic!("{rejected:?}") };
-    let (name, first, second) = ("a_b".to_owned(), "a.b".to_owned(), "a_b".to_owned());
+    let (name, first, second) = ("a_b_total".to_owned(), "a.b".to_owned(), "a_b".to_owned());
     assert_eq!(*same, Error::NameCollision { name, first, second });
     assert!(matches!(kind, Error::KindMismatch { .. }), "{kind}");
     assert!(matches!(label, Error::ReservedLabel { .. }), "{label}");
     let text = registry.render();
-    assert_eq!(value(&text, "a_b"), 1.0);
+    assert_eq!(value(&text, "a_b_total"), 1.0);
     let comment = text.lines().last().unwrap();
     assert!(
         comment.starts_with(
-            "# Rejected registrations: 3; the first: name collision: \"a_b\" becomes a_b"
+            "# Rejected registrations: 3; the first: name collision: \"a_b\" becomes a_b_total"
         ),
         "{comment}"
     );
@@ -96,5 +96,5 @@ fn second_recorder_is_rejected() {
     let error = Registry::new().install_recorder().unwrap_err();
     assert_eq!(error, Error::RecorderInstalled);
     counter!("installed").increment(1);
-    assert_eq!(value(&registry.render(), "installed"), 1.0);
+    assert_eq!(value(&registry.render(), "installed_total"), 1.0);
 }

@@ -5,7 +5,7 @@ use std::{
     net::{SocketAddr, TcpStream},
 };
 
-use thiscpu_metrics::{CONTENT_TYPE, Error, Registry};
+use thiscpu_metrics::{Error, Format, Registry};
 use thiscpu_test_support::child;
 
 /// Sends a request, and returns the head and the body of the answer.
@@ -28,7 +28,7 @@ fn endpoint_answers_get_and_head_only() {
         counter.increment(1);
         let (head, body) = ask(address, "GET", "/metrics");
         assert!(head.starts_with("http/1.1 200 ok"), "{head}");
-        assert!(head.contains(&format!("content-type: {CONTENT_TYPE}")), "{head}");
+        assert!(head.contains(&format!("content-type: {}", Format::Text.content_type())), "{head}");
         assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
         assert_eq!(body, registry.render());
     }

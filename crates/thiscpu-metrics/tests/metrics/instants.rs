@@ -68,7 +68,9 @@ fn group_counters_are_separate_by_labels() {
         }
     }
     let text = registry.render();
-    for (series, wanted) in [("b{of=\"x\"}", 1.0), ("a{of=\"y\"}", 30.0), ("c{of=\"y\"}", 20.0)] {
+    for (series, wanted) in
+        [("b_total{of=\"x\"}", 1.0), ("a_total{of=\"y\"}", 30.0), ("c_total{of=\"y\"}", 20.0)]
+    {
         assert_eq!(value(&text, series), wanted);
     }
 }
@@ -167,8 +169,8 @@ fn no_increment_is_lost_during_scrapes() {
     let text = registry.render();
     let all = 3.0 * EACH as f64;
     for (series, each) in [
-        ("own", 3.0),
-        ("member", 2.0),
+        ("own_total", 3.0),
+        ("member_total", 2.0),
         ("gauge", 0.5),
         ("histogram_count", 1.0),
         ("histogram_sum", 1.25),

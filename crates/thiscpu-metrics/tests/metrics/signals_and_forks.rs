@@ -40,7 +40,7 @@ impl Handles {
 /// Returns whether each handle was used `times` times.
 fn have_all(registry: &Registry, times: u64) -> bool {
     let text = registry.render();
-    let all = ["own", "member", "level", "time_count", "time_sum"];
+    let all = ["own_total", "member_total", "level", "time_count", "time_sum"];
     all.iter().all(|series| value(&text, series) == times as f64)
 }
 

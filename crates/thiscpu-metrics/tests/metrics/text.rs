@@ -22,12 +22,12 @@ hits_total{a="ü",path="C:\\DIR\n\"x\""} 18446744073709551615
 temperature -2.75
 # HELP size Sizes.
 # TYPE size histogram
-size_bucket{of="all",le="1"} 4
+size_bucket{of="all",le="1.0"} 4
 size_bucket{of="all",le="2.5"} 5
 size_bucket{of="all",le="+Inf"} 6
 size_sum{of="all"} 11.25
 size_count{of="all"} 6
-size_bucket{le="1"} 0
+size_bucket{le="1.0"} 0
 size_bucket{le="2.5"} 0
 size_bucket{le="+Inf"} 0
 size_sum 0
@@ -76,7 +76,7 @@ fn infinities_and_nan_are_counted_but_not_summed() {
     }
     let text = registry.render();
     assert!(
-        text.contains("odd_bucket{le=\"0\"} 2\nodd_bucket{le=\"+Inf\"} 6\nodd_sum 0.5\n"),
+        text.contains("odd_bucket{le=\"0.0\"} 2\nodd_bucket{le=\"+Inf\"} 6\nodd_sum 0.5\n"),
         "{text}"
     );
 }
@@ -96,7 +96,7 @@ fn billionths_are_carried_before_they_overflow() {
 #[test]
 fn absolute_never_decreases_a_counter() {
     let registry = Registry::builder().group("g", &["member"]).build().unwrap();
-    for name in ["own", "member"] {
+    for name in ["own_total", "member_total"] {
         let counter = registry.counter(name, "", &[]).unwrap();
         for (value, wanted) in [(5, 5), (3, 5), (8, 8)] {
             counter.absolute(value);

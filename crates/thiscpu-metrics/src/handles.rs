@@ -1,0 +1,159 @@
+//! Handles that the facade has looked up, so that no look-up of them waits for a scrape.
+
+use std::{
+    collections::HashMap,
+    sync::{PoisonError, RwLock, RwLockWriteGuard},
+};
+
+use metrics::Key;
+
+use crate::{counter::Counter, gauge::Gauge, histogram::Histogram, state::State};
+
+/// The handles that all recorders of a registry have looked up.
+#[derive(Default)]
+pub(crate) struct Handles {
+    pub(crate) counters: HandleCache<Counter>,
+    pub(crate) gauges: HandleCache<Gauge>,
+    pub(crate) histograms: HandleCache<Histogram>,
+}
+
+/// Handles of one kind by key; `None` for a metric that cannot be registered.
+pub(crate) struct HandleCache<H>(RwLock<Entries<H>>);
+
+struct Entries<H> {
+    by_key: HashMap<Key, Option<H>>,
+    /// Whether a handle was added since the last [`HandleCache::evict_if_new`].
+    has_new: bool,
+    /// How often the metrics that cannot be registered were forgotten.
+    forgotten: u64,
+}
+
+impl<H> Default for HandleCache<H> {
+    fn default() -> Self {
+        let (by_key, has_new, forgotten) = Default::default();
+        HandleCache(RwLock::new(Entries { by_key, has_new, forgotten }))
+    }
+}
+
+impl<H: Clone> HandleCache<H> {
+    /// Returns the handle of a key; makes it if it is unknown.
+    pub(crate) fn get_or(&self, key: &Key, make: impl FnOnce() -> Option<H>) -> Option<H> {
+        let forgotten = {
+            let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(known) = all.by_key.get(key) {
+                return known.clone();
+            }
+            all.forgotten
+        };
+        // Not under the lock: this may wait for a scrape. Two threads that make the same handle get
+        // the same series from the registry.
+        let made = make();
+        let mut all = self.write();
+        if made.is_none() && all.forgotten != forgotten {
+            // The name may be free by now, so the next look-up tries again.
+            return None;
+        }
+        all.has_new = true;
+        all.by_key.entry(key.clone()).or_insert(made).clone()
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Entries<H>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn evict(&self, is_evicted: impl Fn(&H) -> bool) {
+        self.write().retain(|handle| !handle.as_ref().is_some_and(&is_evicted));
+    }
+
+    /// Does [`evict`](HandleCache::evict) if handles were added since the last call of this.
+    fn evict_if_new(&self, is_evicted: impl Fn(&H) -> bool) {
+        if self.0.read().unwrap_or_else(PoisonError::into_inner).has_new {
+            let mut all = self.write();
+            all.has_new = false;
+            all.retain(|handle| !handle.as_ref().is_some_and(&is_evicted));
+        }
+    }
+
+    /// Forgets the metrics that cannot be registered.
+    fn forget_rejected(&self) {
+        let mut all = self.write();
+        all.forgotten += 1;
+        all.retain(Option::is_some);
+    }
+}
+
+impl<H> Entries<H> {
+    fn retain(&mut self, is_kept: impl Fn(&Option<H>) -> bool) {
+        let all = &mut self.by_key;
+        all.retain(|_, handle| is_kept(handle));
+        if all.capacity() > 64 && all.capacity() / 4 > all.len() {
+            all.shrink_to(2 * all.len());
+        }
+    }
+}
+
+impl Handles {
+    /// Forgets the handles of series.
+    pub(crate) fn evict(&self, is_evicted: impl Fn(u64) -> bool) {
+        self.counters.evict(|counter| is_evicted(counter.id()));
+        self.gauges.evict(|gauge| is_evicted(gauge.0.id));
+        self.histograms.evict(|histogram| is_evicted(histogram.0.id));
+    }
+
+    /// Forgets the handles of hidden series, of which none was hidden since the last call.
+    ///
+    /// Only look-ups that began before a series was hidden can have added its handle since.
+    pub(crate) fn evict_if_new(&self, is_evicted: impl Fn(u64) -> bool) {
+        self.counters.evict_if_new(|counter| is_evicted(counter.id()));
+        self.gauges.evict_if_new(|gauge| is_evicted(gauge.0.id));
+        self.histograms.evict_if_new(|histogram| is_evicted(histogram.0.id));
+    }
+
+    /// Lets metrics be registered whose names were taken by a family that was removed.
+    pub(crate) fn retry_rejected(&self, state: &mut State) {
+        if std::mem::take(&mut state.has_freed_names) {
+            self.counters.forget_rejected();
+            self.gauges.forget_rejected();
+            self.histograms.forget_rejected();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn handles_are_visited_again_if_one_was_added() {
+        let (cache, visited) = (HandleCache::<u64>::default(), Cell::new(0));
+        let visits = || {
+            visited.set(0);
+            cache.evict_if_new(|_| {
+                visited.set(visited.get() + 1);
+                false
+            });
+            visited.get()
+        };
+        let add = |name| cache.get_or(&Key::from_static_name(name), || Some(1));
+        assert_eq!(visits(), 0);
+        add("a");
+        assert_eq!([visits(), visits()], [1, 0]);
+        add("a");
+        assert_eq!(visits(), 0);
+        add("b");
+        assert_eq!([visits(), visits()], [2, 0]);
+    }
+
+    /// Frees the name while a look-up is being rejected.
+    #[test]
+    fn rejection_is_forgotten_if_it_may_be_outdated() {
+        let (cache, key) = (HandleCache::<u64>::default(), Key::from_static_name("a"));
+        let rejected = cache.get_or(&key, || {
+            cache.forget_rejected();
+            None
+        });
+        assert_eq!([rejected, cache.get_or(&key, || Some(1))], [None, Some(1)]);
+    }
+}
