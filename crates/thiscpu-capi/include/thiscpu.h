@@ -5,6 +5,8 @@
  *
  *   thiscpu_counter    Counter        fast adds, exact sums
  *   thiscpu_budget     Budget         units up to a limit that is never exceeded
+ *   thiscpu_lease      OwnedLease     units of a budget that are released with their handle
+ *   thiscpu_acquire    AcquireOwned   a request for units that waits without a thread
  *   thiscpu_ledger     Ledger         accounts for any number of owners
  *   thiscpu_account    Account        one owner's counters
  *   thiscpu_cache      RawCache       objects of one size
@@ -13,15 +15,17 @@
  *   thiscpu_stack      PerCpuStack    a stack of nodes per CPU
  *
  * Guarantees and costs are those of Rust (docs/guide.md, docs/c.md). Only Rust has counters that
- * are summed together (Counters, sum_all), leases and reserves of a budget (C++ has leases),
- * asynchronous acquires, and caches of constructed or prefilled objects.
+ * are summed together (Counters, sum_all), reserves of a budget, and caches of constructed or
+ * prefilled objects.
  *
  * Rules for all functions:
  *
  * - Status: a function returns a thiscpu_status unless it says otherwise. "Returns" lists statuses
  *   without the prefix THISCPU_STATUS_. After an error nothing has changed and nothing is stored,
  *   unless the function says otherwise. Any function may return INTERNAL, which is a bug of this
- *   library. thiscpu_strerror() returns the message for a status.
+ *   library. thiscpu_strerror() returns the message for a status, and thiscpu_last_error() a
+ *   sentence about the calling thread's last failed call. No call prints anything, except the
+ *   reason for an abort, and one line for each budget to which too many units are released.
  * - Handles: `_create` or `_open` stores a handle; it is valid until `_destroy` or `_close`. Using
  *   any other non-NULL value as a handle is undefined behavior.
  * - NULL: an argument must not be NULL unless the function allows it. If it is NULL,
@@ -31,6 +35,10 @@
  * - Threads: each type says which functions threads may call at once.
  * - Signal handlers: each function says whether a signal handler may call it. Some functions are
  *   not allowed although they never block, because no test covers them in a handler.
+ * - Stack: a function uses at most 16 KiB of stack, and 2 KiB if a signal handler may call it. This
+ *   is without lazy binding (`-z now`), and without the stack of callbacks.
+ * - Cancellation: no function is a cancellation point, and none is safe under asynchronous
+ *   cancellation.
  * - After `fork`: the child may call all functions; its values are its own.
  * - After `vfork`: the child may call all functions; it shares all values with its parent. For
  *   `clone(CLONE_VM)` see `thiscpu_vfork_enter`.
@@ -86,11 +94,19 @@ typedef enum thiscpu_status {
    */
   THISCPU_STATUS_EXHAUSTED,
   /**
+   * The budget is closed. It will never hand out units again.
+   */
+  THISCPU_STATUS_CLOSED,
+  /**
+   * The asynchronous acquire still waits.
+   */
+  THISCPU_STATUS_PENDING,
+  /**
    * A compare-and-exchange found a value other than the expected one.
    */
   THISCPU_STATUS_MISMATCH,
   /**
-   * This CPU's stack has no node.
+   * This CPU's stack has no node, or the lease of this acquire was taken before.
    */
   THISCPU_STATUS_EMPTY,
   /**
@@ -118,6 +134,10 @@ typedef enum thiscpu_status {
    */
   THISCPU_STATUS_WRONG_LEDGER,
   /**
+   * The two leases belong to different budgets, or are one lease.
+   */
+  THISCPU_STATUS_WRONG_BUDGET,
+  /**
    * `THISCPU_TIER` is not the name of a tier.
    */
   THISCPU_STATUS_UNKNOWN_TIER,
@@ -137,18 +157,11 @@ typedef enum thiscpu_status {
    * An exact result needs a fence, which the system now denies. Do not retry.
    *
    * A sandbox that was installed after the start denies both `membarrier` and
-   * `sched_setaffinity`. Standard error has the details.
+   * `sched_setaffinity`. `thiscpu_last_error` has the details.
    */
   THISCPU_STATUS_FENCE_DENIED,
   /**
-   * More units were released to a budget than were held.
-   *
-   * This call or an earlier one released too much. The budget has discarded the excess and is
-   * consistent again. Standard error has the figures.
-   */
-  THISCPU_STATUS_OVER_RELEASED,
-  /**
-   * A bug of this library. Standard error has a message; please report it.
+   * A bug of this library. `thiscpu_last_error` has a message; please report it.
    */
   THISCPU_STATUS_INTERNAL,
 } thiscpu_status;
@@ -188,8 +201,24 @@ typedef enum thiscpu_tier {
  *   `thiscpu_ledger_destroy`.
  * - Signal handlers: none of the functions.
  * - After `fork`: the child has an account of its own, with the parent's values.
+ * - Memory order: what a thread did before a charge or transfer happens before the return of each
+ *   exact read whose result includes it: `_sum`, `_snapshot` and `thiscpu_ledger_for_each`.
  */
 typedef struct thiscpu_account thiscpu_account;
+
+/**
+ * A request for units that waits without blocking a thread. Rust: `Budget::acquire_owned`.
+ *
+ * It waits in the queue of `thiscpu_budget_acquire`: first come, first served. Its callback tells
+ * when the wait has ended; then `thiscpu_acquire_take` stores the lease. Destroying it cancels the
+ * wait, at any time, and loses no unit. It keeps its budget alive.
+ *
+ * - Threads: one thread at a time may use it. Any thread may call its callback.
+ * - Lifetime: from `thiscpu_budget_acquire_async` to `thiscpu_acquire_destroy`.
+ * - Signal handlers: none of its functions.
+ * - After `fork`: the child may destroy it, or call `thiscpu_acquire_take`, which queues it again.
+ */
+typedef struct thiscpu_acquire thiscpu_acquire;
 
 /**
  * Units up to a limit that is never exceeded. Rust: `Budget`.
@@ -200,17 +229,17 @@ typedef struct thiscpu_account thiscpu_account;
  *
  * - Threads: any number may call all functions at once, except `thiscpu_budget_destroy`. Any
  *   thread may release the units that another one acquired.
- * - Lifetime: from `thiscpu_budget_create` to `thiscpu_budget_destroy`.
- * - Signal handlers: `thiscpu_budget_release` only.
+ * - Lifetime: from `thiscpu_budget_create` to `thiscpu_budget_destroy`. Leases and asynchronous
+ *   acquires of the budget may live longer.
+ * - Signal handlers: `thiscpu_budget_release` if no asynchronous acquire waits, and the functions
+ *   that cost one load.
  * - After `fork`: the child has a budget of its own, with the parent's units but no waiting
  *   thread.
- * - Memory order: a budget orders nothing but itself. Unlike with a mutex or a semaphore, an
- *   acquire need not see what another thread wrote before it released. Hand data over by other
- *   means.
+ * - Memory order: what a thread did before it released units happens before the return of the call
+ *   that acquires these units. A refusal orders nothing.
  *
- * `THISCPU_STATUS_OVER_RELEASED`: if more units are released than are held, that call or a later
- * call of any thread returns this status once. The budget has then discarded the excess and is
- * consistent again. An acquire that returns this status has acquired nothing; call it again.
+ * Releasing more units than are held is a bug of the caller, but it fails no call:
+ * `thiscpu_budget_over_released` counts such units, and says what the limit still promises.
  *
  * `THISCPU_STATUS_FENCE_DENIED`: available units are lent to CPUs, and only a fence can recall
  * them. Once a sandbox denies fences, each call that needs those units returns this status.
@@ -250,10 +279,23 @@ typedef struct thiscpu_cache thiscpu_cache;
  * - Lifetime: from `thiscpu_counter_create` to `thiscpu_counter_destroy`.
  * - Signal handlers: `_add`, `_read` and `_bounds` only.
  * - After `fork`: the child has a counter of its own, which starts with the parent's value.
- * - Memory order: adds are relaxed. A sum includes an add that happens before it, but does not
- *   make anything else visible that was written before the add.
+ * - Memory order: what a thread did before `_add` or `_set` happens before the return of each
+ *   `_sum` or `_take` whose result includes it. `_read`, `_bounds` and `_compare` order nothing.
  */
 typedef struct thiscpu_counter thiscpu_counter;
+
+/**
+ * Units of a budget, which are released together with their handle. Rust: `OwnedLease`.
+ *
+ * A lease keeps its budget alive, even after `thiscpu_budget_destroy`.
+ *
+ * - Threads: one thread at a time may use a lease. Any thread may destroy it.
+ * - Lifetime: from the call that stores its handle to `thiscpu_lease_destroy`, `_forget`, or
+ *   `_merge` into another lease.
+ * - Signal handlers: none of its functions.
+ * - After `fork`: the child has leases of its own, on a budget of its own.
+ */
+typedef struct thiscpu_lease thiscpu_lease;
 
 /**
  * A ledger: accounts for any number of owners, each with the same counters. Rust: `Ledger`.
@@ -280,6 +322,8 @@ typedef struct thiscpu_ledger thiscpu_ledger;
  * - Lifetime: from `thiscpu_pair_create` to `thiscpu_pair_destroy`.
  * - Signal handlers: all functions, except `thiscpu_pair_create` and `thiscpu_pair_destroy`.
  * - After `fork`: the child has pairs of its own, with the parent's values.
+ * - Memory order: what a thread did before it exchanged a pair happens before the return of each
+ *   later exchange of that pair. `_values` orders nothing.
  */
 typedef struct thiscpu_pair thiscpu_pair;
 
@@ -297,6 +341,8 @@ typedef struct thiscpu_pair thiscpu_pair;
  * - Lifetime: from `thiscpu_stack_create` to `thiscpu_stack_destroy`.
  * - Signal handlers: `_push`, `_pop` and `_take_all` only.
  * - After `fork`: the child has stacks of its own, with copies of the parent's nodes.
+ * - Memory order: what a thread did before it pushed a node happens before the return of the call
+ *   that takes the node out.
  */
 typedef struct thiscpu_stack thiscpu_stack;
 
@@ -315,6 +361,8 @@ typedef struct thiscpu_stack thiscpu_stack;
  * - Lifetime: from `thiscpu_word_create` to `thiscpu_word_destroy`.
  * - Signal handlers: all functions, except `thiscpu_word_create` and `thiscpu_word_destroy`.
  * - After `fork`: the child has words of its own, with the parent's values.
+ * - Memory order: what a thread did before it changed a word happens before the return of each
+ *   later operation on that word. `_values` orders nothing.
  */
 typedef struct thiscpu_word thiscpu_word;
 
@@ -405,7 +453,7 @@ extern "C" {
  * Returns the message for a status: what failed, why, and what to do.
  *
  * The result is never NULL and stays valid forever. For a number that is not a status the message
- * says so.
+ * says so. `thiscpu_last_error` knows more about the last failed call.
  *
  * - Blocks: never.
  * - Signal handlers: allowed.
@@ -421,6 +469,21 @@ const char *thiscpu_strerror(int32_t status);
  * - Signal handlers: allowed.
  */
 const char *thiscpu_version(void);
+
+/**
+ * Returns a sentence about the calling thread's last failed call.
+ *
+ * It says what failed, why, and what to do. A call fails if it returns a status other than `OK`;
+ * calls that succeed change nothing here. The sentence may have more details than
+ * `thiscpu_strerror`, such as the number of units that were available. It is valid until the
+ * thread's next call of this function, or next failed call.
+ *
+ * The result is never NULL. If no call of this thread has failed, the sentence says so.
+ *
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+const char *thiscpu_last_error(void);
 
 /**
  * Determines the tier of this process and stores it in `*tier`.
@@ -557,9 +620,11 @@ enum thiscpu_status thiscpu_counter_compare(struct thiscpu_counter *counter,
 enum thiscpu_status thiscpu_budget_create(uint64_t limit, struct thiscpu_budget **budget);
 
 /**
- * Destroys a budget.
+ * Destroys the handle of a budget.
  *
- * No thread may use the handle, or wait for units, during or after this call.
+ * No thread may use the handle, or wait for units, during or after this call. Leases and
+ * asynchronous acquires keep the budget itself alive; they stay valid. To end them, call
+ * `thiscpu_budget_close` before.
  *
  * - NULL: allowed; does nothing.
  * - Returns: `OK`.
@@ -575,7 +640,7 @@ enum thiscpu_status thiscpu_budget_destroy(struct thiscpu_budget *budget);
  * instruction, or one fence. Inlined; see `thiscpu_inline.h`.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`, `EXHAUSTED`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
+ * - Returns: `OK`, `NULL_POINTER`, `EXHAUSTED`, `CLOSED`, `FENCE_DENIED`.
  * - Blocks: near the limit, for a fence and for other threads that need one.
  * - Signal handlers: not allowed.
  */
@@ -584,11 +649,11 @@ enum thiscpu_status thiscpu_budget_try_acquire(struct thiscpu_budget *budget, ui
 /**
  * Acquires as many units as are available, at most `n`.
  *
- * Stores their number in `*acquired`. If no unit is available, this is 0 and the call returns
- * `OK`. Costs as much as `thiscpu_budget_try_acquire`.
+ * Stores their number in `*acquired`. If no unit is available, or the budget is closed, this is 0
+ * and the call returns `OK`. Costs as much as `thiscpu_budget_try_acquire`.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
+ * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
  * - Blocks: near the limit, for a fence and for other threads that need one.
  * - Signal handlers: not allowed.
  */
@@ -597,14 +662,14 @@ enum thiscpu_status thiscpu_budget_try_acquire_up_to(struct thiscpu_budget *budg
                                                      uint64_t *acquired);
 
 /**
- * Acquires `n` units; blocks until they are available.
+ * Acquires `n` units; blocks until they are available, or the budget is closed.
  *
  * First come, first served. A request above the limit blocks until the limit is raised, and so
  * does every request that comes after it.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
- * - Blocks: until `n` units are available.
+ * - Returns: `OK`, `NULL_POINTER`, `CLOSED`, `FENCE_DENIED`.
+ * - Blocks: until `n` units are available, or the budget is closed.
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_budget_acquire(struct thiscpu_budget *budget, uint64_t n);
@@ -615,9 +680,8 @@ enum thiscpu_status thiscpu_budget_acquire(struct thiscpu_budget *budget, uint64
  * Otherwise like `thiscpu_budget_acquire`. `UINT64_MAX` is 584 years: no timeout, in practice.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the time is over; `OVER_RELEASED` (call again),
- *   `FENCE_DENIED`.
- * - Blocks: until `n` units are available or the time is over.
+ * - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the time is over; `CLOSED`, `FENCE_DENIED`.
+ * - Blocks: until `n` units are available, the budget is closed, or the time is over.
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_budget_acquire_timeout(struct thiscpu_budget *budget,
@@ -629,25 +693,25 @@ enum thiscpu_status thiscpu_budget_acquire_timeout(struct thiscpu_budget *budget
  *
  * Costs one restartable sequence, or one atomic addition. Inlined; see `thiscpu_inline.h`.
  *
- * Do not repeat a release that fails. On `OVER_RELEASED` the call has released as many of its
- * units as were held, or none if `n` is more than all units held. `FENCE_DENIED` occurs only if
- * more units were released than are held; the units of this call are then lost.
+ * More units than are held: see `thiscpu_budget_over_released`. More than
+ * `THISCPU_BUDGET_LIMIT_MAX` units are not released at all.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (do not call again), `FENCE_DENIED`.
- * - Blocks: never, unless more units are released than are held. Reporting that takes a lock.
- * - Signal handlers: allowed. If a handler releases more units than are held, it may wait forever
- *   for a lock of the interrupted thread.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed, if no asynchronous acquire waits: its callback would run in the
+ *   handler.
  */
 enum thiscpu_status thiscpu_budget_release(struct thiscpu_budget *budget, uint64_t n);
 
 /**
  * Stores in `*available` how many units are available at one instant of the call.
  *
- * While any thread waits for units it stores 0. Costs one fence if units are lent to CPUs.
+ * While any thread waits for units it stores 0. For a closed budget it stores how many units no
+ * caller holds. Costs one fence if units are lent to CPUs.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
+ * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
  * - Blocks: for a fence and for other threads that need one.
  * - Signal handlers: not allowed.
  */
@@ -659,7 +723,7 @@ enum thiscpu_status thiscpu_budget_available(struct thiscpu_budget *budget, uint
  * Costs one fence if units are lent to CPUs.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
+ * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
  * - Blocks: for a fence and for other threads that need one.
  * - Signal handlers: not allowed.
  */
@@ -676,6 +740,24 @@ enum thiscpu_status thiscpu_budget_acquired(struct thiscpu_budget *budget, uint6
 enum thiscpu_status thiscpu_budget_limit(struct thiscpu_budget *budget, uint64_t *limit);
 
 /**
+ * Stores in `*units` how many units were released although no caller held them.
+ *
+ * Costs one load. Such a release is a bug of its caller. The budget finds it when more units are
+ * available than the limit allows, discards the excess, and adds it to this number. For each
+ * budget, the first excess is also reported on standard error.
+ *
+ * The excess may be found late: while other callers hold as many units, or until the next fence,
+ * such as that of `thiscpu_budget_available`. Until then the limit can be exceeded: if callers
+ * have released `e` units too many and this number is `d`, at most `limit + e - d` units are held.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_budget_over_released(struct thiscpu_budget *budget, uint64_t *units);
+
+/**
  * Changes the limit, at one instant of the call.
  *
  * A limit below the units held takes nothing from their holders. Then no units are granted until
@@ -683,12 +765,198 @@ enum thiscpu_status thiscpu_budget_limit(struct thiscpu_budget *budget, uint64_t
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `limit` is greater than
- *   `THISCPU_BUDGET_LIMIT_MAX`; `OVER_RELEASED` (the limit is changed nevertheless);
- *   `FENCE_DENIED` (the limit is not changed).
+ *   `THISCPU_BUDGET_LIMIT_MAX`; `FENCE_DENIED` (the limit is not changed).
  * - Blocks: for a fence and for other threads that need one.
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_budget_set_limit(struct thiscpu_budget *budget, uint64_t limit);
+
+/**
+ * Closes the budget: ends all waits, and refuses all later acquires with `CLOSED`.
+ *
+ * Units that are held stay held; release them as usual. `thiscpu_budget_acquired` tells when the
+ * last one is back. A budget cannot be opened again; closing it twice does nothing. Costs one
+ * fence if units are lent to CPUs.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `FENCE_DENIED` (the budget is not closed).
+ * - Blocks: for a fence and for other threads that need one.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_budget_close(struct thiscpu_budget *budget);
+
+/**
+ * Stores in `*closed` whether the budget is closed. Costs one load.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_budget_is_closed(struct thiscpu_budget *budget, bool *closed);
+
+/**
+ * Stores in `*waiters` how many threads and asynchronous acquires wait for units.
+ *
+ * Costs one load.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_budget_waiters(struct thiscpu_budget *budget, size_t *waiters);
+
+/**
+ * Acquires `n` units as a lease, whose handle it stores in `*lease`. Never waits for units.
+ *
+ * Costs as much as `thiscpu_budget_try_acquire`, the memory of a handle, and an atomic addition.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `EXHAUSTED`, `CLOSED`, `FENCE_DENIED`.
+ * - Blocks: near the limit, for a fence and for other threads that need one.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_budget_try_lease(struct thiscpu_budget *budget,
+                                             uint64_t n,
+                                             struct thiscpu_lease **lease);
+
+/**
+ * Acquires `n` units as a lease; blocks until they are available, or the budget is closed.
+ *
+ * Otherwise like `thiscpu_budget_acquire`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `CLOSED`, `FENCE_DENIED`.
+ * - Blocks: until `n` units are available, or the budget is closed.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_budget_lease(struct thiscpu_budget *budget,
+                                         uint64_t n,
+                                         struct thiscpu_lease **lease);
+
+/**
+ * Acquires `n` units as a lease; blocks until they are available, for at most `timeout_ns`.
+ *
+ * Otherwise like `thiscpu_budget_acquire_timeout`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `EXHAUSTED` if the time is over; `CLOSED`,
+ *   `FENCE_DENIED`.
+ * - Blocks: until `n` units are available, the budget is closed, or the time is over.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_budget_lease_timeout(struct thiscpu_budget *budget,
+                                                 uint64_t n,
+                                                 uint64_t timeout_ns,
+                                                 struct thiscpu_lease **lease);
+
+/**
+ * Stores in `*units` how many units the lease holds.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_lease_units(struct thiscpu_lease *lease, uint64_t *units);
+
+/**
+ * Splits off a lease of `n` units and stores its handle in `*part`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `OUT_OF_RANGE` if the lease holds fewer units.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_lease_split(struct thiscpu_lease *lease,
+                                        uint64_t n,
+                                        struct thiscpu_lease **part);
+
+/**
+ * Adds the units of the lease `other` to `lease`, and destroys the handle `other`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `WRONG_BUDGET` if the leases belong to different budgets, or
+ *   are one lease (neither is changed or destroyed).
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_lease_merge(struct thiscpu_lease *lease, struct thiscpu_lease *other);
+
+/**
+ * Destroys the handle of a lease but keeps its units acquired.
+ *
+ * Stores their number in `*units`. Release them by `thiscpu_budget_release`, or they are lost to
+ * the budget. The lease does not keep the budget alive any more.
+ *
+ * - NULL: allowed for `units`.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: if it was the last owner of a destroyed budget, as `thiscpu_budget_destroy` does.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_lease_forget(struct thiscpu_lease *lease, uint64_t *units);
+
+/**
+ * Releases the units of a lease and destroys its handle.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: if it was the last owner of a destroyed budget, as `thiscpu_budget_destroy` does.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_lease_destroy(struct thiscpu_lease *lease);
+
+/**
+ * Requests `n` units without blocking, and stores the handle of the request in `*acquire`.
+ *
+ * `wake` is called with `context`, once, when the units are granted or the budget is closed. That
+ * may be in this call, even before it has stored the handle. Or it is in a call of any thread on
+ * the budget, because a call that changes it also does what others left to it. So `wake` must not
+ * lock a mutex that a thread may hold while it calls a function on the budget. `wake` should only
+ * note the event, for example by a write to an eventfd. It must return, and must not destroy or
+ * take an acquire. If a request may wait, signal handlers must not release units of the budget,
+ * because they would call `wake`.
+ *
+ * - NULL: allowed for `context`, which is only passed on.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `FENCE_DENIED`. `OK` does not mean that the units
+ *   are granted; `thiscpu_acquire_take` tells.
+ * - Blocks: for other threads that change the budget, and for a fence.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_budget_acquire_async(struct thiscpu_budget *budget,
+                                                 uint64_t n,
+                                                 void (*wake)(void *context),
+                                                 void *context,
+                                                 struct thiscpu_acquire **acquire);
+
+/**
+ * Stores the lease of a granted request in `*lease`. Never waits for units.
+ *
+ * The request still has to be destroyed, which does not affect the lease.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `PENDING` if the request still waits; `CLOSED` if
+ *   the budget was closed before it was granted; `EMPTY` if its lease was taken before.
+ * - Blocks: for other threads that change the budget.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_acquire_take(struct thiscpu_acquire *acquire,
+                                         struct thiscpu_lease **lease);
+
+/**
+ * Destroys a request. If it waits, it leaves the queue.
+ *
+ * Units that were granted but not taken are released. After this call its callback is not running,
+ * and will not be called.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: while the callback runs on another thread, and for other threads that change the
+ *   budget. Must not be called from a callback.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_acquire_destroy(struct thiscpu_acquire *acquire);
 
 /**
  * Creates a ledger and stores its handle in `*ledger`. Accounts have `counters` counters.

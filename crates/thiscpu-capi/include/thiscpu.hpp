@@ -174,6 +174,38 @@ class lease {
     std::uint64_t units_;
 };
 
+/// Units of a budget, released on destruction. Keeps the budget alive. See thiscpu_lease.
+class owned_lease : public detail::handle<thiscpu_lease, thiscpu_lease_destroy> {
+  public:
+    /// Takes over a handle, such as one from thiscpu_acquire_take.
+    explicit owned_lease(thiscpu_lease *lease) noexcept { handle_ = lease; }
+
+    /// Returns how many units the lease holds.
+    std::uint64_t units() const {
+        std::uint64_t units;
+        detail::check(thiscpu_lease_units(handle_, &units));
+        return units;
+    }
+    /// Splits off a lease of `n` units. Throws if this lease holds fewer.
+    [[nodiscard]] owned_lease split(std::uint64_t n) {
+        thiscpu_lease *part;
+        detail::check(thiscpu_lease_split(handle_, n, &part));
+        return owned_lease(part);
+    }
+    /// Adds the units of another lease. Throws if it is one of another budget, which keeps it.
+    void merge(owned_lease &&other) {
+        detail::check(thiscpu_lease_merge(handle_, other.handle_));
+        other.handle_ = nullptr;
+    }
+    /// Keeps the units acquired, and returns how many they are; the caller has to release them.
+    std::uint64_t forget() {
+        std::uint64_t units;
+        detail::check(thiscpu_lease_forget(handle_, &units));
+        handle_ = nullptr;
+        return units;
+    }
+};
+
 /// Units up to a limit that is never exceeded. See thiscpu_budget.
 class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
   public:
@@ -189,8 +221,10 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
         detail::check(thiscpu_budget_try_acquire_up_to(handle_, n, &acquired));
         return acquired;
     }
-    /// Acquires `n` units; blocks until they are available.
-    void acquire(std::uint64_t n) { detail::check(thiscpu_budget_acquire(handle_, n)); }
+    /// Acquires `n` units; blocks until they are available. Returns false if the budget is closed.
+    [[nodiscard]] bool acquire(std::uint64_t n) {
+        return granted(thiscpu_budget_acquire(handle_, n));
+    }
     /// Acquires `n` units; blocks for at most `timeout`. Returns whether it did.
     template <class Rep, class Period>
     [[nodiscard]] bool acquire_for(std::uint64_t n, std::chrono::duration<Rep, Period> timeout) {
@@ -205,9 +239,18 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
         }
         return lease(handle_, n);
     }
-    /// Acquires `n` units as a lease; blocks until they are available.
+    /// Acquires `n` units as a lease that keeps the budget alive, or nothing. Never waits.
+    [[nodiscard]] std::optional<owned_lease> try_owned_lease(std::uint64_t n) {
+        thiscpu_lease *lease;
+        if (!granted(thiscpu_budget_try_lease(handle_, n, &lease))) {
+            return std::nullopt;
+        }
+        return owned_lease(lease);
+    }
+    /// Acquires `n` units as a lease; blocks until they are available. Throws if the budget is
+    /// closed.
     [[nodiscard]] lease lease_when_free(std::uint64_t n) {
-        acquire(n);
+        detail::check(thiscpu_budget_acquire(handle_, n));
         return lease(handle_, n);
     }
     /// Acquires `n` units as a lease, or nothing; blocks for at most `timeout`.
@@ -226,8 +269,24 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
     std::uint64_t acquired() const { return number(thiscpu_budget_acquired); }
     /// Returns the limit.
     std::uint64_t limit() const { return number(thiscpu_budget_limit); }
+    /// Returns how many units were released although no caller held them.
+    std::uint64_t over_released() const { return number(thiscpu_budget_over_released); }
     /// Changes the limit, at one instant.
     void set_limit(std::uint64_t limit) { detail::check(thiscpu_budget_set_limit(handle_, limit)); }
+    /// Closes the budget: ends all waits, and refuses all later acquires.
+    void close() { detail::check(thiscpu_budget_close(handle_)); }
+    /// Returns whether the budget is closed.
+    bool is_closed() const {
+        bool closed;
+        detail::check(thiscpu_budget_is_closed(handle_, &closed));
+        return closed;
+    }
+    /// Returns how many threads and asynchronous acquires wait for units.
+    std::size_t waiters() const {
+        std::size_t waiters;
+        detail::check(thiscpu_budget_waiters(handle_, &waiters));
+        return waiters;
+    }
 
   private:
     /// Converts a duration; one of 292 years or more is unlimited.
@@ -245,7 +304,7 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
         return static_cast<std::uint64_t>(exact.count());
     }
     static bool granted(thiscpu_status status) {
-        if (status == THISCPU_STATUS_EXHAUSTED) {
+        if (status == THISCPU_STATUS_EXHAUSTED || status == THISCPU_STATUS_CLOSED) {
             return false;
         }
         detail::check(status);

@@ -1,12 +1,19 @@
 //! Budgets.
 
 use std::mem::offset_of;
+use std::ptr::NonNull;
+use std::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
 use std::time::Duration;
 
 use thiscpu::__internal::capi::{BUDGET_GATE_AT, BUDGET_SCALE};
-use thiscpu::{Budget, Exhausted};
+use thiscpu::{AcquireError, Budget, TryAcquireError};
 
-use crate::ffi::{catch, create, deref, destroy, write};
+use crate::ffi::{catch, create, deref, write};
+use crate::last_error;
 use crate::status::Status;
 
 /// Units up to a limit that is never exceeded. Rust: `Budget`.
@@ -17,31 +24,97 @@ use crate::status::Status;
 ///
 /// - Threads: any number may call all functions at once, except `thiscpu_budget_destroy`. Any
 ///   thread may release the units that another one acquired.
-/// - Lifetime: from `thiscpu_budget_create` to `thiscpu_budget_destroy`.
-/// - Signal handlers: `thiscpu_budget_release` only.
+/// - Lifetime: from `thiscpu_budget_create` to `thiscpu_budget_destroy`. Leases and asynchronous
+///   acquires of the budget may live longer.
+/// - Signal handlers: `thiscpu_budget_release` if no asynchronous acquire waits, and the functions
+///   that cost one load.
 /// - After `fork`: the child has a budget of its own, with the parent's units but no waiting
 ///   thread.
-/// - Memory order: a budget orders nothing but itself. Unlike with a mutex or a semaphore, an
-///   acquire need not see what another thread wrote before it released. Hand data over by other
-///   means.
+/// - Memory order: what a thread did before it released units happens before the return of the call
+///   that acquires these units. A refusal orders nothing.
 ///
-/// `THISCPU_STATUS_OVER_RELEASED`: if more units are released than are held, that call or a later
-/// call of any thread returns this status once. The budget has then discarded the excess and is
-/// consistent again. An acquire that returns this status has acquired nothing; call it again.
+/// Releasing more units than are held is a bug of the caller, but it fails no call:
+/// `thiscpu_budget_over_released` counts such units, and says what the limit still promises.
 ///
 /// `THISCPU_STATUS_FENCE_DENIED`: available units are lent to CPUs, and only a fence can recall
 /// them. Once a sandbox denies fences, each call that needs those units returns this status.
-pub struct ThiscpuBudget(Budget);
+pub struct ThiscpuBudget {
+    budget: Budget,
+    /// The handle, and each lease and asynchronous acquire. The last one frees the budget.
+    owners: AtomicUsize,
+}
+
+impl ThiscpuBudget {
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+}
+
+/// An owner of a budget, which keeps it alive.
+pub(crate) struct BudgetRef(NonNull<ThiscpuBudget>);
+
+impl BudgetRef {
+    /// Returns one more owner of a budget that has one.
+    pub(crate) fn new(budget: &ThiscpuBudget) -> BudgetRef {
+        // Relaxed: an owner keeps the budget meanwhile, so the count cannot fall to 0.
+        budget.owners.fetch_add(1, Relaxed);
+        BudgetRef(NonNull::from(budget))
+    }
+
+    pub(crate) fn budget(&self) -> &Budget {
+        // SAFETY: this owner keeps the budget alive, and budgets are only accessed by shared
+        // references.
+        unsafe { self.0.as_ref() }.budget()
+    }
+
+    /// Returns whether both own the same budget.
+    pub(crate) fn is(&self, other: &BudgetRef) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Clone for BudgetRef {
+    fn clone(&self) -> BudgetRef {
+        // SAFETY: this owner keeps the budget alive.
+        BudgetRef::new(unsafe { self.0.as_ref() })
+    }
+}
+
+impl Drop for BudgetRef {
+    fn drop(&mut self) {
+        // SAFETY: this owner keeps the budget alive until here.
+        // Release: pairs with the fence below, in the thread that frees the budget.
+        if unsafe { self.0.as_ref() }.owners.fetch_sub(1, Release) == 1 {
+            // Acquire: pairs with the Release of the other owners, whose calls come before.
+            fence(Acquire);
+            // SAFETY: `create` made the handle by `Box::into_raw`, and no owner is left.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
 
 // thiscpu_inline.h takes the address of a handle for the address of its gate, and multiplies by 64.
-const _: () = assert!(offset_of!(ThiscpuBudget, 0) + BUDGET_GATE_AT == 0 && BUDGET_SCALE == 64);
+const _: () =
+    assert!(offset_of!(ThiscpuBudget, budget) + BUDGET_GATE_AT == 0 && BUDGET_SCALE == 64);
 
 /// The largest limit of a budget: 2^56.
 pub const THISCPU_BUDGET_LIMIT_MAX: u64 = 0x0100_0000_0000_0000;
 
-impl From<Exhausted> for Status {
-    fn from(_: Exhausted) -> Self {
-        Status::Exhausted
+impl From<TryAcquireError> for Status {
+    fn from(error: TryAcquireError) -> Self {
+        match error {
+            TryAcquireError::Exhausted { available } => {
+                last_error::note_available(available);
+                Status::Exhausted
+            }
+            TryAcquireError::Closed => Status::Closed,
+        }
+    }
+}
+
+impl From<AcquireError> for Status {
+    fn from(_: AcquireError) -> Self {
+        Status::Closed
     }
 }
 
@@ -59,7 +132,7 @@ unsafe fn with_budget(
     body: impl FnOnce(&Budget) -> Result<(), Status>,
 ) -> Status {
     // SAFETY: the caller guarantees that the handle is null, misaligned or live.
-    catch(|| body(&unsafe { deref(budget) }?.0))
+    catch(|| body(unsafe { deref(budget) }?.budget()))
 }
 
 /// Creates a budget of `limit` available units and stores its handle in `*budget`.
@@ -76,15 +149,18 @@ pub unsafe extern "C" fn thiscpu_budget_create(
 ) -> Status {
     let new = || {
         thiscpu::tier()?;
-        Ok(ThiscpuBudget(Budget::new(check_limit(limit)?)))
+        let budget = Budget::new(check_limit(limit)?);
+        Ok(ThiscpuBudget { budget, owners: AtomicUsize::new(1) })
     };
     // SAFETY: the header requires that `budget` is null or valid for writes.
     unsafe { create(budget, new) }
 }
 
-/// Destroys a budget.
+/// Destroys the handle of a budget.
 ///
-/// No thread may use the handle, or wait for units, during or after this call.
+/// No thread may use the handle, or wait for units, during or after this call. Leases and
+/// asynchronous acquires keep the budget itself alive; they stay valid. To end them, call
+/// `thiscpu_budget_close` before.
 ///
 /// - NULL: allowed; does nothing.
 /// - Returns: `OK`.
@@ -92,9 +168,15 @@ pub unsafe extern "C" fn thiscpu_budget_create(
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_destroy(budget: *mut ThiscpuBudget) -> Status {
-    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
-    // more.
-    unsafe { destroy(budget) }
+    catch(|| {
+        if !budget.is_aligned() {
+            return Err(Status::Misaligned);
+        }
+        // The drop of the handle's own reference. The header requires that the handle is null or
+        // live, and that no thread uses it any more.
+        drop(NonNull::new(budget).map(BudgetRef));
+        Ok(())
+    })
 }
 
 /// Acquires `n` units, or none. Never waits for units.
@@ -103,7 +185,7 @@ pub unsafe extern "C" fn thiscpu_budget_destroy(budget: *mut ThiscpuBudget) -> S
 /// instruction, or one fence. Inlined; see `thiscpu_inline.h`.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`, `EXHAUSTED`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
+/// - Returns: `OK`, `NULL_POINTER`, `EXHAUSTED`, `CLOSED`, `FENCE_DENIED`.
 /// - Blocks: near the limit, for a fence and for other threads that need one.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
@@ -114,11 +196,11 @@ pub unsafe extern "C" fn thiscpu_budget_try_acquire(budget: *mut ThiscpuBudget, 
 
 /// Acquires as many units as are available, at most `n`.
 ///
-/// Stores their number in `*acquired`. If no unit is available, this is 0 and the call returns
-/// `OK`. Costs as much as `thiscpu_budget_try_acquire`.
+/// Stores their number in `*acquired`. If no unit is available, or the budget is closed, this is 0
+/// and the call returns `OK`. Costs as much as `thiscpu_budget_try_acquire`.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
+/// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
 /// - Blocks: near the limit, for a fence and for other threads that need one.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
@@ -129,24 +211,21 @@ pub unsafe extern "C" fn thiscpu_budget_try_acquire_up_to(
 ) -> Status {
     // SAFETY: the header requires that the handle is null or live, and `acquired` null or valid for
     // writes.
-    unsafe { write(budget, acquired, |budget| Ok(budget.0.try_acquire_up_to(n))) }
+    unsafe { write(budget, acquired, |budget| Ok(budget.budget.try_acquire_up_to(n))) }
 }
 
-/// Acquires `n` units; blocks until they are available.
+/// Acquires `n` units; blocks until they are available, or the budget is closed.
 ///
 /// First come, first served. A request above the limit blocks until the limit is raised, and so
 /// does every request that comes after it.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
-/// - Blocks: until `n` units are available.
+/// - Returns: `OK`, `NULL_POINTER`, `CLOSED`, `FENCE_DENIED`.
+/// - Blocks: until `n` units are available, or the budget is closed.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_acquire(budget: *mut ThiscpuBudget, n: u64) -> Status {
-    let body = |budget: &Budget| {
-        budget.acquire(n);
-        Ok(())
-    };
+    let body = |budget: &Budget| Ok(budget.acquire(n)?);
     // SAFETY: the header requires that the handle is null or live.
     unsafe { with_budget(budget, body) }
 }
@@ -156,9 +235,8 @@ pub unsafe extern "C" fn thiscpu_budget_acquire(budget: *mut ThiscpuBudget, n: u
 /// Otherwise like `thiscpu_budget_acquire`. `UINT64_MAX` is 584 years: no timeout, in practice.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the time is over; `OVER_RELEASED` (call again),
-///   `FENCE_DENIED`.
-/// - Blocks: until `n` units are available or the time is over.
+/// - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the time is over; `CLOSED`, `FENCE_DENIED`.
+/// - Blocks: until `n` units are available, the budget is closed, or the time is over.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_acquire_timeout(
@@ -175,15 +253,14 @@ pub unsafe extern "C" fn thiscpu_budget_acquire_timeout(
 ///
 /// Costs one restartable sequence, or one atomic addition. Inlined; see `thiscpu_inline.h`.
 ///
-/// Do not repeat a release that fails. On `OVER_RELEASED` the call has released as many of its
-/// units as were held, or none if `n` is more than all units held. `FENCE_DENIED` occurs only if
-/// more units were released than are held; the units of this call are then lost.
+/// More units than are held: see `thiscpu_budget_over_released`. More than
+/// `THISCPU_BUDGET_LIMIT_MAX` units are not released at all.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (do not call again), `FENCE_DENIED`.
-/// - Blocks: never, unless more units are released than are held. Reporting that takes a lock.
-/// - Signal handlers: allowed. If a handler releases more units than are held, it may wait forever
-///   for a lock of the interrupted thread.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed, if no asynchronous acquire waits: its callback would run in the
+///   handler.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_budget_release(budget: *mut ThiscpuBudget, n: u64) -> Status {
     let body = |budget: &Budget| {
@@ -196,10 +273,11 @@ pub unsafe extern "C" fn thiscpu_budget_release(budget: *mut ThiscpuBudget, n: u
 
 /// Stores in `*available` how many units are available at one instant of the call.
 ///
-/// While any thread waits for units it stores 0. Costs one fence if units are lent to CPUs.
+/// While any thread waits for units it stores 0. For a closed budget it stores how many units no
+/// caller holds. Costs one fence if units are lent to CPUs.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
+/// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
 /// - Blocks: for a fence and for other threads that need one.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
@@ -209,7 +287,7 @@ pub unsafe extern "C" fn thiscpu_budget_available(
 ) -> Status {
     // SAFETY: the header requires that the handle is null or live, and `available` null or valid
     // for writes.
-    unsafe { write(budget, available, |budget| Ok(budget.0.available())) }
+    unsafe { write(budget, available, |budget| Ok(budget.budget.available())) }
 }
 
 /// Stores in `*acquired` how many units are held at one instant of the call.
@@ -217,7 +295,7 @@ pub unsafe extern "C" fn thiscpu_budget_available(
 /// Costs one fence if units are lent to CPUs.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`; `OVER_RELEASED` (call again), `FENCE_DENIED`.
+/// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
 /// - Blocks: for a fence and for other threads that need one.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
@@ -227,7 +305,7 @@ pub unsafe extern "C" fn thiscpu_budget_acquired(
 ) -> Status {
     // SAFETY: the header requires that the handle is null or live, and `acquired` null or valid for
     // writes.
-    unsafe { write(budget, acquired, |budget| Ok(budget.0.acquired())) }
+    unsafe { write(budget, acquired, |budget| Ok(budget.budget.acquired())) }
 }
 
 /// Stores the limit in `*limit`. Costs one load.
@@ -243,7 +321,31 @@ pub unsafe extern "C" fn thiscpu_budget_limit(
 ) -> Status {
     // SAFETY: the header requires that the handle is null or live, and `limit` null or valid for
     // writes.
-    unsafe { write(budget, limit, |budget| Ok(budget.0.limit())) }
+    unsafe { write(budget, limit, |budget| Ok(budget.budget.limit())) }
+}
+
+/// Stores in `*units` how many units were released although no caller held them.
+///
+/// Costs one load. Such a release is a bug of its caller. The budget finds it when more units are
+/// available than the limit allows, discards the excess, and adds it to this number. For each
+/// budget, the first excess is also reported on standard error.
+///
+/// The excess may be found late: while other callers hold as many units, or until the next fence,
+/// such as that of `thiscpu_budget_available`. Until then the limit can be exceeded: if callers
+/// have released `e` units too many and this number is `d`, at most `limit + e - d` units are held.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_budget_over_released(
+    budget: *mut ThiscpuBudget,
+    units: *mut u64,
+) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and `units` null or valid for
+    // writes.
+    unsafe { write(budget, units, |budget| Ok(budget.budget.over_released())) }
 }
 
 /// Changes the limit, at one instant of the call.
@@ -253,8 +355,7 @@ pub unsafe extern "C" fn thiscpu_budget_limit(
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `limit` is greater than
-///   `THISCPU_BUDGET_LIMIT_MAX`; `OVER_RELEASED` (the limit is changed nevertheless);
-///   `FENCE_DENIED` (the limit is not changed).
+///   `THISCPU_BUDGET_LIMIT_MAX`; `FENCE_DENIED` (the limit is not changed).
 /// - Blocks: for a fence and for other threads that need one.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
@@ -268,4 +369,58 @@ pub unsafe extern "C" fn thiscpu_budget_set_limit(
     };
     // SAFETY: the header requires that the handle is null or live.
     unsafe { with_budget(budget, body) }
+}
+
+/// Closes the budget: ends all waits, and refuses all later acquires with `CLOSED`.
+///
+/// Units that are held stay held; release them as usual. `thiscpu_budget_acquired` tells when the
+/// last one is back. A budget cannot be opened again; closing it twice does nothing. Costs one
+/// fence if units are lent to CPUs.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `FENCE_DENIED` (the budget is not closed).
+/// - Blocks: for a fence and for other threads that need one.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_budget_close(budget: *mut ThiscpuBudget) -> Status {
+    let body = |budget: &Budget| {
+        budget.close();
+        Ok(())
+    };
+    // SAFETY: the header requires that the handle is null or live.
+    unsafe { with_budget(budget, body) }
+}
+
+/// Stores in `*closed` whether the budget is closed. Costs one load.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_budget_is_closed(
+    budget: *mut ThiscpuBudget,
+    closed: *mut bool,
+) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and `closed` null or valid for
+    // writes.
+    unsafe { write(budget, closed, |budget| Ok(budget.budget.is_closed())) }
+}
+
+/// Stores in `*waiters` how many threads and asynchronous acquires wait for units.
+///
+/// Costs one load.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_budget_waiters(
+    budget: *mut ThiscpuBudget,
+    waiters: *mut usize,
+) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and `waiters` null or valid for
+    // writes.
+    unsafe { write(budget, waiters, |budget| Ok(budget.budget.waiters())) }
 }

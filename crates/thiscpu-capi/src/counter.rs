@@ -17,8 +17,8 @@ use crate::status::Status;
 /// - Lifetime: from `thiscpu_counter_create` to `thiscpu_counter_destroy`.
 /// - Signal handlers: `_add`, `_read` and `_bounds` only.
 /// - After `fork`: the child has a counter of its own, which starts with the parent's value.
-/// - Memory order: adds are relaxed. A sum includes an add that happens before it, but does not
-///   make anything else visible that was written before the add.
+/// - Memory order: what a thread did before `_add` or `_set` happens before the return of each
+///   `_sum` or `_take` whose result includes it. `_read`, `_bounds` and `_compare` order nothing.
 pub struct ThiscpuCounter(Counter);
 
 // thiscpu_inline.h takes the address of a handle for the address of its gate.

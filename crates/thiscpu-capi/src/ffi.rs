@@ -8,20 +8,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use thiscpu::__internal::capi::PanicReason;
 
 use crate::inline_abi;
+use crate::last_error;
 use crate::status::Status;
 
 /// Runs the body of a function and returns its status.
 ///
-/// A panic becomes a status; the panic hook has printed its message to standard error by then.
+/// A panic becomes a status; the panic hook has noted its message by then, and prints nothing.
 pub(crate) fn catch(body: impl FnOnce() -> Result<(), Status>) -> Status {
     // All calls of C pass here, so the reason that a thread notes is that of the panic caught.
     // `AssertUnwindSafe` is right because the structures are `RefUnwindSafe`: a panic leaves them
     // consistent.
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => Status::Ok,
+    let status = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return Status::Ok,
         Ok(Err(status)) => status,
         Err(_) => PanicReason::take().into(),
-    }
+    };
+    last_error::record(status);
+    status
 }
 
 /// Returns a reference to the value that `pointer` points to.
@@ -122,10 +125,10 @@ pub(crate) unsafe fn create<T>(
 }
 
 /// Memory for a handle. `Box::new` would end the process where there is none.
-struct UninitHandle<T>(Box<MaybeUninit<T>>);
+pub(crate) struct UninitHandle<T>(Box<MaybeUninit<T>>);
 
 impl<T> UninitHandle<T> {
-    fn new() -> Result<UninitHandle<T>, Status> {
+    pub(crate) fn new() -> Result<UninitHandle<T>, Status> {
         const { assert!(size_of::<T>() > 0) };
         // SAFETY: the layout's size is not 0, as just asserted.
         let memory = unsafe { alloc(Layout::new::<T>()) }.cast::<MaybeUninit<T>>();
@@ -137,7 +140,7 @@ impl<T> UninitHandle<T> {
         Ok(UninitHandle(unsafe { Box::from_raw(memory) }))
     }
 
-    fn init(self, value: T) -> *mut T {
+    pub(crate) fn init(self, value: T) -> *mut T {
         Box::into_raw(Box::write(self.0, value))
     }
 }

@@ -12,6 +12,8 @@ use std::sync::atomic::AtomicUsize;
 
 use thiscpu::__internal::capi::InlineAbi;
 
+use crate::last_error;
+
 /// What inlined calls read.
 ///
 /// The number in the symbol changes with anything that inlined calls rely on. A program that was
@@ -33,6 +35,7 @@ pub extern "C" fn thiscpu_inline_abi_4_table() -> *const AtomicUsize {
 }
 
 extern "C" fn begin() {
+    last_error::silence_panics();
     // Through addresses that the compiler cannot see: both symbols may be bound to another copy of
     // the library.
     let table: extern "C" fn() -> *const AtomicUsize =

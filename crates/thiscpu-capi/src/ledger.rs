@@ -30,6 +30,8 @@ pub struct ThiscpuLedger(AnyLedger);
 ///   `thiscpu_ledger_destroy`.
 /// - Signal handlers: none of the functions.
 /// - After `fork`: the child has an account of its own, with the parent's values.
+/// - Memory order: what a thread did before a charge or transfer happens before the return of each
+///   exact read whose result includes it: `_sum`, `_snapshot` and `thiscpu_ledger_for_each`.
 // Inlined calls read the fields before the last one. `cfg_attr` hides from the header's generator
 // that the layout is fixed; the type stays opaque in C.
 #[cfg_attr(all(), repr(C))]

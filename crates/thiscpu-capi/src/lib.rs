@@ -9,11 +9,14 @@ compile_error!(
     "thiscpu-capi needs panic = \"unwind\": it turns panics into statuses; change the profile"
 );
 
+pub mod acquire;
 pub mod budget;
 pub mod cache;
 pub mod counter;
 mod ffi;
 mod inline_abi;
+pub mod last_error;
+pub mod lease;
 pub mod ledger;
 pub mod pair;
 pub mod stack;

@@ -15,6 +15,8 @@ use crate::status::Status;
 /// - Lifetime: from `thiscpu_pair_create` to `thiscpu_pair_destroy`.
 /// - Signal handlers: all functions, except `thiscpu_pair_create` and `thiscpu_pair_destroy`.
 /// - After `fork`: the child has pairs of its own, with the parent's values.
+/// - Memory order: what a thread did before it exchanged a pair happens before the return of each
+///   later exchange of that pair. `_values` orders nothing.
 pub struct ThiscpuPair(Pair);
 
 enum Pair {

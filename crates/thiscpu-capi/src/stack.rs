@@ -21,6 +21,8 @@ use crate::status::Status;
 /// - Lifetime: from `thiscpu_stack_create` to `thiscpu_stack_destroy`.
 /// - Signal handlers: `_push`, `_pop` and `_take_all` only.
 /// - After `fork`: the child has stacks of its own, with copies of the parent's nodes.
+/// - Memory order: what a thread did before it pushed a node happens before the return of the call
+///   that takes the node out.
 pub struct ThiscpuStack(PerCpuStack);
 
 /// The first member of each node.

@@ -3,7 +3,6 @@
 use std::ffi::{CStr, c_char};
 
 use thiscpu::__internal::capi::PanicReason;
-use thiscpu::Error;
 
 /// The result of a call. `THISCPU_STATUS_OK` is 0.
 #[repr(C)]
@@ -13,9 +12,13 @@ pub enum Status {
     Ok = 0,
     /// Fewer units are available than requested, or other threads already wait for units.
     Exhausted,
+    /// The budget is closed. It will never hand out units again.
+    Closed,
+    /// The asynchronous acquire still waits.
+    Pending,
     /// A compare-and-exchange found a value other than the expected one.
     Mismatch,
-    /// This CPU's stack has no node.
+    /// This CPU's stack has no node, or the lease of this acquire was taken before.
     Empty,
     /// The cache cannot be closed: some of its objects are still allocated.
     InUse,
@@ -29,6 +32,8 @@ pub enum Status {
     OutOfRange,
     /// The two accounts belong to different ledgers.
     WrongLedger,
+    /// The two leases belong to different budgets, or are one lease.
+    WrongBudget,
     /// `THISCPU_TIER` is not the name of a tier.
     UnknownTier,
     /// `THISCPU_TIER` names a tier that this system does not support.
@@ -40,35 +45,16 @@ pub enum Status {
     /// An exact result needs a fence, which the system now denies. Do not retry.
     ///
     /// A sandbox that was installed after the start denies both `membarrier` and
-    /// `sched_setaffinity`. Standard error has the details.
+    /// `sched_setaffinity`. `thiscpu_last_error` has the details.
     FenceDenied,
-    /// More units were released to a budget than were held.
-    ///
-    /// This call or an earlier one released too much. The budget has discarded the excess and is
-    /// consistent again. Standard error has the figures.
-    OverReleased,
-    /// A bug of this library. Standard error has a message; please report it.
+    /// A bug of this library. `thiscpu_last_error` has a message; please report it.
     Internal,
-}
-
-impl From<Error> for Status {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::UnknownTier { .. } => Self::UnknownTier,
-            Error::TierUnavailable { .. } => Self::TierUnavailable,
-            Error::NoAddressSpace { .. } => Self::NoAddressSpace,
-            Error::NoMemory { .. } => Self::NoMemory,
-            Error::ItemTooLarge { .. } => Self::InvalidSize,
-            _ => Self::Internal,
-        }
-    }
 }
 
 impl From<PanicReason> for Status {
     fn from(reason: PanicReason) -> Self {
         match reason {
             PanicReason::FenceDenied => Self::FenceDenied,
-            PanicReason::OverReleased => Self::OverReleased,
             PanicReason::NoMemory => Self::NoMemory,
             PanicReason::Other => Self::Internal,
         }
@@ -76,7 +62,7 @@ impl From<PanicReason> for Status {
 }
 
 /// Returns the message for a status, which a caller in C may not have got from this library.
-fn message(status: i32) -> &'static CStr {
+pub(crate) fn message(status: i32) -> &'static CStr {
     let is = |one: Status| status == one as i32;
     match () {
         () if is(Status::Ok) => c"success",
@@ -84,10 +70,14 @@ fn message(status: i32) -> &'static CStr {
             c"budget exhausted: fewer units are available than requested, or waiting threads come \
                first"
         }
+        () if is(Status::Closed) => c"budget closed: it hands out no more units",
         () if is(Status::Mismatch) => {
             c"compare-and-exchange failed: found another value than expected"
         }
-        () if is(Status::Empty) => c"stack empty: this CPU's stack has no node",
+        () if is(Status::Empty) => {
+            c"empty: this CPU's stack has no node, or the lease was taken before"
+        }
+        () if is(Status::Pending) => c"pending: the acquire still waits; wait for its callback",
         () if is(Status::InUse) => {
             c"cache in use: some objects are still allocated; free them first, or destroy the \
                cache and leave them allocated"
@@ -106,6 +96,9 @@ fn message(status: i32) -> &'static CStr {
             c"out of range: a number exceeds its maximum, or an index the number of counters"
         }
         () if is(Status::WrongLedger) => c"wrong ledger: the accounts belong to different ledgers",
+        () if is(Status::WrongBudget) => {
+            c"wrong budget: the leases belong to different budgets, or are one lease"
+        }
         () if is(Status::UnknownTier) => {
             c"unknown tier in THISCPU_TIER: use rseq-cid, rseq-cpu or atomic, or unset it to use \
                the best"
@@ -126,12 +119,8 @@ fn message(status: i32) -> &'static CStr {
             c"fence denied: a sandbox denies membarrier and sched_setaffinity; allow one of them, \
                or set THISCPU_TIER=atomic"
         }
-        () if is(Status::OverReleased) => {
-            c"budget over-released: more units were released than were held; the excess is \
-               discarded"
-        }
         () if is(Status::Internal) => {
-            c"internal error: a bug of this library; please report the message on standard error"
+            c"internal error: a bug of this library; please report what thiscpu_last_error says"
         }
         () => c"not a status of this library",
     }
@@ -140,7 +129,7 @@ fn message(status: i32) -> &'static CStr {
 /// Returns the message for a status: what failed, why, and what to do.
 ///
 /// The result is never NULL and stays valid forever. For a number that is not a status the message
-/// says so.
+/// says so. `thiscpu_last_error` knows more about the last failed call.
 ///
 /// - Blocks: never.
 /// - Signal handlers: allowed.

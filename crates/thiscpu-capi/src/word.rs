@@ -24,6 +24,8 @@ use crate::status::Status;
 /// - Lifetime: from `thiscpu_word_create` to `thiscpu_word_destroy`.
 /// - Signal handlers: all functions, except `thiscpu_word_create` and `thiscpu_word_destroy`.
 /// - After `fork`: the child has words of its own, with the parent's values.
+/// - Memory order: what a thread did before it changed a word happens before the return of each
+///   later operation on that word. `_values` orders nothing.
 pub struct ThiscpuWord {
     _unused: [u8; 0],
 }

@@ -17,14 +17,19 @@ pub(crate) fn libraries() -> &'static Path {
         let output = thiscpu_test_support::build(env!("CARGO_PKG_NAME"));
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
         std::fs::create_dir_all(&folder).expect("a directory");
-        for (built, name) in [
-            ("libthiscpu_capi.so", "libthiscpu.so"),
-            ("libthiscpu_capi.so", "libthiscpu.so.0.1"),
-            ("libthiscpu_capi.a", "libthiscpu.a"),
-        ] {
+        for (built, name) in
+            [("libthiscpu_capi.so", "libthiscpu.so"), ("libthiscpu_capi.so", "libthiscpu.so.0.1")]
+        {
             let _ = std::fs::remove_file(folder.join(name));
             symlink(output.join(built), folder.join(name)).expect("a link");
         }
+        let mut objects = std::fs::read(output.join("libthiscpu_capi.a")).expect("the library");
+        let hidden = thiscpu_static_library::finish(&mut objects).expect("a static library");
+        assert!(hidden > 0, "no symbol of Rust's runtime was visible");
+        let library = folder.join("libthiscpu.a");
+        // It may be a link to the library that was just read.
+        let _ = std::fs::remove_file(&library);
+        std::fs::write(library, objects).expect("a file");
         folder
     })
 }
@@ -45,6 +50,8 @@ pub(crate) fn compilers(names: [&'static str; 2]) -> impl Iterator<Item = &'stat
 pub(crate) enum Linked {
     Shared,
     Static,
+    /// The program contains all libraries (`cc -static`).
+    AllStatic,
     /// The program does not use it.
     Nothing,
 }
@@ -77,6 +84,10 @@ pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Li
             // Most of the time of linking goes to the debug information of the library.
             compile.arg("-Wl,--strip-debug").arg(libraries.join("libthiscpu.a"));
             compile.args(["-lgcc_s", "-lm", "-ldl"]);
+        }
+        Linked::AllStatic => {
+            compile.args(["-static", "-Wl,--strip-debug"]).arg(libraries.join("libthiscpu.a"));
+            compile.args(["-lgcc_eh", "-lm", "-ldl"]);
         }
     }
     assert!(compile.status().expect("the compiler runs").success(), "{source}, {compiler}");

@@ -17,13 +17,15 @@ const LINKED: [Linked; 2] = [Linked::Shared, Linked::Static];
 ///
 /// With gcc also without inlined calls.
 fn run_in_c(source: &str) {
+    // Without lazy binding, whose resolver needs stack.
+    let options = [&C11[..], &["-Wl,-z,now"]].concat();
     for compiler in compilers(["gcc", "clang"]) {
         for &linked in variants(&LINKED) {
-            passes(&compile(source, compiler, &C11, linked));
+            passes(&compile(source, compiler, &options, linked));
         }
     }
     if has("gcc") && !is_quick() {
-        let options = [&C11[..], &["-DTHISCPU_NO_INLINE"]].concat();
+        let options = [&options[..], &["-DTHISCPU_NO_INLINE"]].concat();
         passes(&compile(source, "gcc", &options, Linked::Shared));
     }
 }
@@ -42,6 +44,8 @@ programs_in_c! {
     null_handles_do_nothing_before_startup: "early.c",
     counter_works_from_c: "counter.c",
     budget_works_from_c: "budget.c",
+    leases_work_from_c: "lease.c",
+    asynchronous_acquires_work_from_c: "acquire.c",
     ledger_works_from_c: "ledger.c",
     cache_works_from_c: "cache.c",
     word_works_from_c: "word.c",
@@ -50,6 +54,7 @@ programs_in_c! {
     errors_are_reported_as_statuses: "errors.c",
     calls_report_when_a_sandbox_denies_fences: "sandbox.c",
     tier_is_chosen_at_first_use: "late.c",
+    calls_need_little_stack_and_survive_pending_cancel: "edges.c",
 }
 
 /// Options of the linker by which a program counts its calls of the inlined functions.
@@ -243,16 +248,80 @@ fn declared() -> BTreeSet<String> {
 /// The exported functions that programs do not call by a header of this library.
 const UNDECLARED: [&str; 2] = ["thiscpu_vfork_join_1", "vfork"];
 
+/// Returns the symbols that a shared object exports, as `nm` lists them.
+fn exported(object: &Path) -> BTreeSet<String> {
+    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(object).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let symbols = String::from_utf8(output.stdout).unwrap();
+    symbols.lines().filter_map(|line| line.rsplit(' ').next().map(str::to_owned)).collect()
+}
+
 #[test]
 fn library_exports_exactly_the_declared_functions() {
     if !has("nm") {
         return;
     }
-    let library = libraries().join("libthiscpu.so");
-    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().unwrap();
-    let symbols = String::from_utf8(output.stdout).unwrap();
-    let names = symbols.lines().filter_map(|line| line.rsplit(' ').next().map(str::to_owned));
     let expected = &declared() | &UNDECLARED.map(str::to_owned).into();
-    assert_eq!(names.collect::<BTreeSet<_>>(), expected);
+    assert_eq!(exported(&libraries().join("libthiscpu.so")), expected);
     assert!(declared().len() > 50, "{:?}", declared());
+}
+
+/// Checks the size of the thread-local block.
+///
+/// All libraries that are loaded late share 1,664 bytes for theirs, with glibc's default.
+#[test]
+fn several_copies_can_be_loaded_late() {
+    if !has("readelf") {
+        return;
+    }
+    let library = libraries().join("libthiscpu.so");
+    let output = Command::new("readelf").arg("-lW").arg(library).output().expect("readelf");
+    let headers = String::from_utf8(output.stdout).expect("UTF-8");
+    let block = headers.lines().find(|line| line.trim_start().starts_with("TLS"));
+    let bytes = block.and_then(|line| line.split_whitespace().nth(5)?.strip_prefix("0x"));
+    let bytes = usize::from_str_radix(bytes.expect("a thread-local block"), 16).expect("a number");
+    assert!((1..=400).contains(&bytes), "{bytes} bytes");
+}
+
+/// Links a plugin with the static library, as its users do, and runs a program that loads it.
+///
+/// The plugin has functions of its own, and its calls of `vfork` are those of its copy.
+#[test]
+fn plugin_with_static_library_exports_only_thiscpu_functions() {
+    if !has("nm") {
+        return;
+    }
+    let own = BTreeSet::from(["plugin_run".to_owned()]);
+    // The linker exports no symbol of any static library with this option.
+    let kinds = [&[][..], &["-Wl,--exclude-libs,ALL"], &["-Wl,--exclude-libs,libthiscpu.a"]];
+    for compiler in compilers(["gcc", "clang"]) {
+        for (kind, options) in kinds.iter().enumerate() {
+            let options = [&C11[..], &["-shared", "-fPIC", "-Wl,--fatal-warnings"], options];
+            let plugin = compile("plugin.c", compiler, &options.concat(), Linked::Static);
+            let (exported, mut allowed) = (exported(&plugin), own.clone());
+            if kind == 0 {
+                // The linker takes the objects of the library that the plugin needs: more of them
+                // if they are larger, as without incremental compilation.
+                allowed.extend(declared());
+                allowed.insert("thiscpu_vfork_join_1".into());
+                assert!(exported.contains("thiscpu_counter_add"), "{compiler}: {exported:?}");
+            }
+            let others: Vec<_> = exported.difference(&allowed).collect();
+            assert!(others.is_empty() && exported.is_superset(&own), "{compiler}: {exported:?}");
+            let plugin = format!("-DPLUGIN=\"{}\"", plugin.display());
+            let options = [&C11[..], &[&plugin, "-ldl"]].concat();
+            passes(&compile("loads.c", compiler, &options, Linked::Nothing));
+        }
+    }
+}
+
+/// Linkers warn of functions that need shared libraries at run time, such as `dlopen`.
+#[test]
+fn static_program_links_without_warnings() {
+    for compiler in compilers(["gcc", "clang"]) {
+        let options = [&C11[..], &["-Wl,--fatal-warnings"]].concat();
+        for source in variants(&["counter.c", "vfork.c"]) {
+            passes(&compile(source, compiler, &options, Linked::AllStatic));
+        }
+    }
 }

@@ -39,7 +39,7 @@ static void budgets() {
     }
     CHECK(budget.available() == 10 && budget.try_acquire_up_to(20) == 10 && !budget.try_acquire(1));
     budget.release(10);
-    budget.acquire(10);
+    CHECK(budget.acquire(10));
     budget.set_limit(11);
     CHECK(budget.try_acquire(1) && budget.limit() == 11);
     {
@@ -65,6 +65,30 @@ static void budgets() {
     }
     CHECK(budget.acquired() == 0);
     CHECK(!budget.acquire_for(100, -1s));
+    auto outliving = [] {
+        thiscpu::budget owning(50);
+        auto whole = owning.try_owned_lease(30);
+        auto part = whole->split(10);
+        CHECK(!owning.try_owned_lease(21) && owning.acquired() == 30);
+        whole->merge(std::move(part));
+        CHECK(whole->units() == 30 && part.get() == nullptr);
+        auto forgotten = whole->split(7);
+        CHECK(forgotten.forget() == 7 && owning.acquired() == 30);
+        owning.release(7);
+        CHECK(owning.acquired() == 23);
+        return std::move(*whole);
+    }();
+    CHECK(outliving.units() == 23);
+    {
+        thiscpu::budget closing(5);
+        auto held = closing.try_lease(2);
+        closing.close();
+        CHECK(closing.is_closed() && !budget.is_closed() && closing.waiters() == 0);
+        CHECK(!closing.try_lease(1) && !closing.acquire(1) && !closing.acquire_for(1, 1h));
+        held.reset();
+        CHECK(!closing.try_owned_lease(1));
+        CHECK(closing.acquired() == 0 && closing.over_released() == 0);
+    }
     // A timeout that does not fit into nanoseconds is unlimited.
     auto released_late = [](auto timeout) {
         thiscpu::budget one(1);

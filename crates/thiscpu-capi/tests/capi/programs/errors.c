@@ -1,4 +1,5 @@
 #include "check.h"
+#include <pthread.h>
 #include <string.h>
 
 #define NULL_IS_REPORTED(call) RETURNS(THISCPU_STATUS_NULL_POINTER, call)
@@ -7,10 +8,17 @@ static void do_nothing(uint64_t id, const int64_t *counters, void *context) {
     (void)id, (void)counters, (void)context;
 }
 
+static void wake(void *context) {
+    (void)context;
+}
+
 static void nulls(void) {
     int64_t value = 1;
     uint64_t number = 1;
     size_t count;
+    bool flag;
+    thiscpu_lease *lease = NULL;
+    thiscpu_acquire *acquire = NULL;
     int32_t ordering;
     thiscpu_bounds bounds;
     thiscpu_cache_statistics statistics;
@@ -34,7 +42,20 @@ static void nulls(void) {
     NULL_IS_REPORTED(thiscpu_budget_available(NULL, &number));
     NULL_IS_REPORTED(thiscpu_budget_acquired(NULL, &number));
     NULL_IS_REPORTED(thiscpu_budget_limit(NULL, &number));
+    NULL_IS_REPORTED(thiscpu_budget_over_released(NULL, &number));
     NULL_IS_REPORTED(thiscpu_budget_set_limit(NULL, 1));
+    NULL_IS_REPORTED(thiscpu_budget_close(NULL));
+    NULL_IS_REPORTED(thiscpu_budget_is_closed(NULL, &flag));
+    NULL_IS_REPORTED(thiscpu_budget_waiters(NULL, &count));
+    NULL_IS_REPORTED(thiscpu_budget_try_lease(NULL, 1, &lease));
+    NULL_IS_REPORTED(thiscpu_budget_lease(NULL, 1, &lease));
+    NULL_IS_REPORTED(thiscpu_budget_lease_timeout(NULL, 1, 1, &lease));
+    NULL_IS_REPORTED(thiscpu_lease_units(NULL, &number));
+    NULL_IS_REPORTED(thiscpu_lease_split(NULL, 1, &lease));
+    NULL_IS_REPORTED(thiscpu_lease_merge(NULL, NULL));
+    NULL_IS_REPORTED(thiscpu_lease_forget(NULL, &number));
+    NULL_IS_REPORTED(thiscpu_budget_acquire_async(NULL, 1, wake, NULL, &acquire));
+    NULL_IS_REPORTED(thiscpu_acquire_take(NULL, &lease));
     NULL_IS_REPORTED(thiscpu_ledger_create(1, false, NULL));
     NULL_IS_REPORTED(thiscpu_ledger_len(NULL, &count));
     NULL_IS_REPORTED(thiscpu_ledger_sync(NULL));
@@ -83,6 +104,7 @@ static void nulls(void) {
     thiscpu_account *account = NULL;
     NULL_IS_REPORTED(thiscpu_account_open(NULL, &account));
     CHECK(account == NULL);
+    CHECK(lease == NULL && acquire == NULL);
 }
 
 static void sizes(void) {
@@ -130,6 +152,19 @@ static void misaligned(void) {
     IS_MISALIGNED((thiscpu_budget_try_acquire)(MISALIGNED(budget), 1));
     IS_MISALIGNED((thiscpu_budget_release)(MISALIGNED(budget), 1));
     IS_MISALIGNED(thiscpu_budget_available(budget, MISALIGNED(number)));
+    thiscpu_lease *lease;
+    thiscpu_acquire *acquire;
+    IS_MISALIGNED(thiscpu_budget_try_lease(budget, 1, MISALIGNED(number)));
+    OK(thiscpu_budget_try_lease(budget, 1, &lease));
+    IS_MISALIGNED(thiscpu_lease_split(MISALIGNED(lease), 1, &lease));
+    IS_MISALIGNED(thiscpu_lease_forget(lease, MISALIGNED(number)));
+    IS_MISALIGNED(thiscpu_lease_destroy(MISALIGNED(lease)));
+    OK(thiscpu_lease_destroy(lease));
+    IS_MISALIGNED(thiscpu_budget_acquire_async(budget, 1, wake, NULL, MISALIGNED(number)));
+    OK(thiscpu_budget_acquire_async(budget, 1, wake, NULL, &acquire));
+    IS_MISALIGNED(thiscpu_acquire_take(acquire, MISALIGNED(number)));
+    IS_MISALIGNED(thiscpu_acquire_destroy(MISALIGNED(acquire)));
+    OK(thiscpu_acquire_destroy(acquire));
     IS_MISALIGNED(thiscpu_budget_destroy(MISALIGNED(budget)));
     OK(thiscpu_budget_destroy(budget));
     thiscpu_ledger *ledger;
@@ -184,9 +219,43 @@ static void messages(void) {
     CHECK(strcmp(thiscpu_strerror(-1), thiscpu_strerror(THISCPU_STATUS_INTERNAL + 1)) == 0);
 }
 
+static void *has_no_error(void *with) {
+    (void)with;
+    CHECK(strstr(thiscpu_last_error(), "no call of this thread") != NULL);
+    return NULL;
+}
+
+#define LAST_ERROR_HAS(part) CHECK(strstr(thiscpu_last_error(), part) != NULL)
+
+// The sentence is that of the last failed call of this thread, with its details.
+static void last_errors(void) {
+    thiscpu_budget *budget;
+    uint64_t number;
+    pthread_t thread;
+    OK(thiscpu_budget_create(10, &budget));
+    OK(thiscpu_budget_try_acquire(budget, 7));
+    RETURNS(THISCPU_STATUS_EXHAUSTED, thiscpu_budget_try_acquire(budget, 4));
+    LAST_ERROR_HAS("only 3 units are available");
+    OK(thiscpu_budget_try_acquire(budget, 2));
+    OK(thiscpu_budget_available(budget, &number));
+    LAST_ERROR_HAS("only 3 units are available");
+    RETURNS(THISCPU_STATUS_EXHAUSTED, thiscpu_budget_acquire_timeout(budget, 4, 1));
+    LAST_ERROR_HAS("only 1 units are available");
+    CHECK(pthread_create(&thread, NULL, has_no_error, NULL) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    OK(thiscpu_budget_close(budget));
+    RETURNS(THISCPU_STATUS_CLOSED, thiscpu_budget_try_acquire(budget, 1));
+    CHECK(strcmp(thiscpu_last_error(), thiscpu_strerror(THISCPU_STATUS_CLOSED)) == 0);
+    NULL_IS_REPORTED(thiscpu_budget_available(NULL, &number));
+    CHECK(strcmp(thiscpu_last_error(), thiscpu_strerror(THISCPU_STATUS_NULL_POINTER)) == 0);
+    OK(thiscpu_budget_destroy(budget));
+}
+
 static void null_destroys(void) {
     OK(thiscpu_counter_destroy(NULL));
     OK(thiscpu_budget_destroy(NULL));
+    OK(thiscpu_lease_destroy(NULL));
+    OK(thiscpu_acquire_destroy(NULL));
     OK(thiscpu_ledger_destroy(NULL));
     OK(thiscpu_account_close(NULL));
     OK(thiscpu_cache_destroy(NULL));
@@ -197,6 +266,8 @@ static void null_destroys(void) {
 }
 
 int main(void) {
+    has_no_error(NULL);
+    last_errors();
     nulls();
     sizes();
     misaligned();

@@ -4,8 +4,12 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 static void deny(unsigned number) {
     struct sock_filter filter[] = {
@@ -39,17 +43,32 @@ int main(void) {
         OK(thiscpu_budget_try_acquire(budget, 1));
     }
 
+    // Nothing is printed: this file replaces standard error, and stays empty.
+    int printed = memfd_create("printed", MFD_CLOEXEC), saved = dup(STDERR_FILENO);
+    CHECK(printed >= 0 && saved >= 0 && dup2(printed, STDERR_FILENO) >= 0);
     deny(__NR_membarrier);
     deny(__NR_sched_setaffinity);
     RETURNS(expected, thiscpu_counter_sum(counter, &value));
     CHECK(value == (expected ? -1 : 1000));
     RETURNS(expected, thiscpu_counter_take(counter, &value));
+    if (!is_atomic) {
+        CHECK(strstr(thiscpu_last_error(), "membarrier has stopped working") != NULL);
+        CHECK(strstr(thiscpu_last_error(), "thiscpu: ") == NULL);
+    }
+    // The next failed call has a sentence of its own.
+    RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_counter_take(NULL, &value));
+    CHECK(strcmp(thiscpu_last_error(), thiscpu_strerror(THISCPU_STATUS_NULL_POINTER)) == 0);
     RETURNS(expected, thiscpu_budget_available(budget, &available));
+    RETURNS(expected, thiscpu_budget_set_limit(budget, 1 << 19));
+    RETURNS(expected, thiscpu_budget_close(budget));
     CHECK(available == (expected ? 7 : (1 << 20) - 1000));
     // Adds, estimates and releases need no fence.
     OK(thiscpu_counter_add(counter, 1));
     OK(thiscpu_counter_read(counter, &value));
     OK(thiscpu_budget_release(budget, 1000));
     OK(thiscpu_counter_destroy(counter));
+    struct stat file;
+    CHECK(dup2(saved, STDERR_FILENO) >= 0 && fstat(printed, &file) == 0);
+    CHECK(file.st_size == 0);
     return 0;
 }
