@@ -22,14 +22,14 @@ pub(crate) struct Args {
     pub(crate) list: bool,
 
     /// Compare ratios with an earlier results.csv; exit with 4 on a regression
-    #[arg(long, value_name = "OLD.csv")]
+    #[arg(long, value_name = "OLD.csv", conflicts_with = "runs")]
     pub(crate) compare: Option<PathBuf>,
 
     /// Write a page with plots, results.csv and results.json to DIR
     ///
     /// DIR is created if it does not exist. An earlier report in it is replaced; a directory with
     /// other files and no report is refused.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "runs")]
     pub(crate) report: Option<PathBuf>,
 
     /// Print one JSON object per line instead of tables
@@ -60,10 +60,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "S", value_parser = parse_seconds, allow_negative_numbers = true)]
     pub(crate) seconds: Option<f64>,
 
-    /// Measure everything N times [default: 7]
+    /// Measure everything N times [default: 7; walk: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000),
           allow_negative_numbers = true)]
     pub(crate) rounds: Option<u32>,
+
+    /// Walk N times, and name the cells that are slow or large in most walks [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100),
+          allow_negative_numbers = true)]
+    pub(crate) runs: Option<u32>,
 
     /// Run everything in 20 seconds, with short slices: a trial, not for figures
     #[arg(long, conflicts_with_all = ["seconds", "rounds", "audited_min"])]

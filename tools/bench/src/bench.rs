@@ -13,6 +13,7 @@ use crate::{
     args::Args,
     case::{self, Outcome},
     figures::{self, Baseline, Row},
+    kind::Kind,
     plan::Plan,
     progress::Progress,
     report::{Directory, Report},
@@ -79,11 +80,12 @@ impl Run {
             is_read = self.print(&figures::heading(&self.plan, self.report.tier()), &progress)?;
         }
         let mut steps = 0;
-        for (index, case) in self.plan.cases.iter().enumerate() {
+        let all = self.plan.all_cases().len();
+        for (index, case) in self.plan.all_cases().enumerate() {
             if !is_read && self.directory.is_none() {
                 return Ok(ExitCode::SUCCESS);
             }
-            let cases_left = (self.plan.cases.len() - index) as u32;
+            let cases_left = (all - index) as u32;
             let share =
                 |time: std::time::Duration| time.saturating_sub(began.elapsed()) / cases_left;
             let outcome = case.run(&progress, self.plan.time.map(share))?;
@@ -94,7 +96,9 @@ impl Run {
             if let Some(directory) = &self.directory {
                 self.report.write(directory)?;
             }
-            if is_read && !rows.is_empty() {
+            // The cells of a walk are in one table at the end.
+            let is_in_table = !self.json && matches!(case.kind, Kind::Walk(_));
+            if is_read && !rows.is_empty() && !is_in_table {
                 is_read = self.print(&self.text_of(&outcome, &rows), &progress)?;
             }
             if stop::is_requested() {
@@ -107,12 +111,13 @@ impl Run {
     /// Prints what several cases come to, and returns the exit status.
     fn finish(self, mut is_read: bool, progress: &Progress) -> Result<ExitCode> {
         let rows = &self.report.rows;
-        let (done, all) = (self.report.cases_done, self.plan.cases.len());
+        let (done, all) = (self.report.cases_done, self.plan.all_cases().len());
         let is_partial = stop::is_requested() && done < all;
         let mut texts = Vec::new();
         if !self.json {
             let mark = if is_partial { "Partial: " } else { "" };
-            texts.extend(figures::summary(rows).iter().map(|grid| format!("\n{mark}{grid}")));
+            let grids = figures::summary(rows).into_iter().chain(figures::walk(rows));
+            texts.extend(grids.map(|grid| format!("\n{mark}{grid}")));
             texts.extend(figures::headline(rows).map(|line| format!("\n{mark}{line}")));
         }
         if is_partial && self.json {

@@ -13,8 +13,12 @@ use crate::{
         ledger::{self, audit, snapshot_all},
         memory::{self, Many},
         metrics, slowdown, threshold, token,
+        walk::{self, Cell},
     },
 };
+
+/// The rounds of most cases unless others are requested.
+pub(crate) const DEFAULT_ROUNDS: u32 = 7;
 
 /// Evaluates to the contenders of a kind, or measures the one of a setting.
 ///
@@ -37,12 +41,15 @@ macro_rules! kinds {
         pub(crate) enum Kind {
             $(#[doc = $what] $Kind,)*
             Alloc(AllocCase),
+            Walk(Cell),
         }
 
         impl Kind {
             /// Returns every kind, in the order they run within their workloads.
             pub(crate) fn all() -> impl Iterator<Item = Self> {
-                [$(Self::$Kind),*].into_iter().chain(AllocCase::ALL.map(Self::Alloc))
+                let of_allocators = AllocCase::ALL.map(Self::Alloc).into_iter();
+                let of_allocators = of_allocators.chain(Cell::ALL.map(Self::Walk));
+                [$(Self::$Kind),*].into_iter().chain(of_allocators)
             }
 
             pub(crate) const fn info(self) -> Info {
@@ -55,6 +62,7 @@ macro_rules! kinds {
                         what: $what,
                     },)*
                     Self::Alloc(case) => case.info(),
+                    Self::Walk(cell) => cell.info(),
                 }
             }
 
@@ -63,6 +71,7 @@ macro_rules! kinds {
                 match self {
                     $(Self::$Kind => of_kind!(setting $how),)*
                     Self::Alloc(case) => alloc::measure(case, setting),
+                    Self::Walk(cell) => walk::measure(cell, setting),
                 }
             }
         }
@@ -145,6 +154,15 @@ impl Kind {
     pub(crate) const fn runs_by_default(self) -> bool {
         match self {
             Self::Alloc(case) => case.runs_by_default(),
+            Self::Walk(_) => false,
+            _ => true,
+        }
+    }
+
+    /// Returns whether it runs in a quick run whose workload is named.
+    pub(crate) fn runs_quickly(self) -> bool {
+        match self {
+            Self::Walk(cell) => cell.is_quick(),
             _ => true,
         }
     }
@@ -175,10 +193,11 @@ impl Kind {
     }
 
     /// Returns how often it is measured: once if a million counters or accounts repeat enough.
-    pub(crate) const fn rounds(self, requested: u32) -> u32 {
+    pub(crate) fn rounds(self, requested: Option<u32>) -> u32 {
         match self {
             Self::Memory | Self::MemoryAccounts => 1,
-            _ => requested,
+            Self::Walk(_) => requested.unwrap_or(walk::ROUNDS),
+            _ => requested.unwrap_or(DEFAULT_ROUNDS),
         }
     }
 
@@ -196,7 +215,9 @@ impl Kind {
         }
     }
 
-    /// Returns the metric that its plot shows; none for a case that only finds errors.
+    /// Returns the metric that its plot shows, if it has one.
+    ///
+    /// Cases that only find errors have none, and cells of the walk, which one table shows.
     pub(crate) const fn drawn(self) -> Option<&'static Metric> {
         match self {
             Self::Token => Some(&TIME_PER_SUM),
@@ -204,7 +225,7 @@ impl Kind {
             Self::Memory => Some(&RESIDENT_PER_COUNTER),
             Self::MemoryAccounts => Some(&RESIDENT_PER_ACCOUNT),
             Self::SnapshotAll => Some(&TIME_PER_SNAPSHOT),
-            Self::Audit => None,
+            Self::Audit | Self::Walk(_) => None,
             _ => Some(self.compared()),
         }
     }

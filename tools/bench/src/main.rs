@@ -41,7 +41,7 @@ use thiscpu_test_support::{
 
 use crate::{
     args::Args,
-    workloads::{alloc, memory},
+    workloads::{alloc, child_spec::ChildSpec, memory, walk},
 };
 
 /// The benchmark of thiscpu.
@@ -74,8 +74,15 @@ enum Command {
     /// Use one allocator and print the result for the process that started this one
     #[command(name = alloc::CHILD, hide = true)]
     AllocChild {
-        #[arg(value_parser = alloc::ChildSpec::parse)]
-        spec: alloc::ChildSpec,
+        #[arg(value_parser = alloc::parse_child)]
+        spec: ChildSpec,
+    },
+
+    /// Walk through one cell with one allocator, for the process that started this one
+    #[command(name = walk::CHILD, hide = true)]
+    WalkChild {
+        #[arg(value_parser = walk::parse_child)]
+        spec: ChildSpec,
     },
 }
 
@@ -86,6 +93,7 @@ fn main() -> ExitCode {
         Some(Command::Report { directory }) => report::redraw(&directory),
         Some(Command::MemoryChild { spec }) => memory::child(&spec).and_then(answer),
         Some(Command::AllocChild { spec }) => alloc::child(&spec).and_then(answer),
+        Some(Command::WalkChild { spec }) => walk::child(&spec).and_then(answer),
     };
     done.map_or_else(|why| complain(&format!("{why:#}"), FAILED), |()| ExitCode::SUCCESS)
 }

@@ -100,6 +100,8 @@ metrics! {
     RESIDENT: Median "resident" "MB" "resident" "Resident memory of all counters or accounts";
     RESIDENT_BYTES: Median "resident_bytes" "bytes" "resident"
         "Resident memory with all objects, less that without them";
+    PEAK_BYTES: Median "peak_bytes" "bytes" "peak"
+        "The most memory that was resident, less that before the first allocation";
     TIME_PER_CREATE: Median "time_per_create" "ns" "time per create"
         "Time to make a counter or to open an account";
 }

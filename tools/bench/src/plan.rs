@@ -5,13 +5,16 @@ use std::{hash::Hash, time::Duration};
 use indexmap::IndexSet;
 
 use crate::{
-    args::Options, case::Case, contenders::Name, kind::Kind, progress::Progress,
+    args::Options,
+    case::Case,
+    contenders::Name,
+    kind::{DEFAULT_ROUNDS, Kind},
+    progress::Progress,
     workloads::Workload,
 };
 
 /// The default length of a slice, in seconds. A full run takes about three minutes.
 pub(crate) const DEFAULT_SECONDS: f64 = 0.05;
-pub(crate) const DEFAULT_ROUNDS: u32 = 7;
 
 /// The length of a slice and the time for everything in a quick run.
 const QUICK_SECONDS: f64 = 0.01;
@@ -27,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) unavailable: Vec<String>,
     pub(crate) seconds: f64,
     pub(crate) rounds: u32,
+    /// How often all cases are measured, one after the other.
+    pub(crate) runs: u32,
     /// The time for all cases together; there are no more rounds than fit.
     pub(crate) time: Option<Duration>,
 }
@@ -37,12 +42,17 @@ impl Plan {
     /// It is an error if a named contender is unavailable, if no workload has a named case, or if
     /// no contender can run a named workload.
     pub(crate) fn new(options: &Options) -> Result<Self, String> {
-        let kinds = of_cases(kinds_of(&options.workloads), &options.cases)?;
+        let mut kinds = of_cases(kinds_of(&options.workloads), &options.cases)?;
+        kinds.retain(|kind| !options.quick || kind.runs_quickly());
         let wanted: Vec<Workload> = kinds.iter().map(|kind| kind.workload()).collect();
         let (contenders, unavailable) = available(&options.contenders, &kinds)?;
         let default = if options.quick { QUICK_SECONDS } else { DEFAULT_SECONDS };
         let seconds = options.seconds.unwrap_or(default);
         let rounds = options.rounds.unwrap_or(DEFAULT_ROUNDS);
+        let runs = options.runs.unwrap_or(1);
+        if runs > 1 && kinds.iter().any(|kind| kind.workload() != Workload::Walk) {
+            return Err("--runs repeats the workload walk; name it, and no other".to_owned());
+        }
         let is_trial = seconds < DEFAULT_SECONDS;
         let mut cases: Vec<Case> = Vec::new();
         for kind in kinds {
@@ -54,7 +64,7 @@ impl Plan {
                 kind,
                 threads,
                 contenders: contenders.clone(),
-                rounds: kind.rounds(rounds),
+                rounds: kind.rounds(options.rounds),
                 length: Duration::from_secs_f64(seconds),
                 sums_min: if is_trial { 0 } else { SUMS_MIN.div_ceil(u64::from(rounds)) },
                 audited_min: options.audited_min.div_ceil(u64::from(rounds)),
@@ -63,19 +73,26 @@ impl Plan {
             let threads = kind.threads(&without_repeats(&options.threads));
             cases.extend(threads.into_iter().map(case));
         }
-        let runs = |workload| cases.iter().any(|case| case.kind.workload() == workload);
-        let is_idle = |workload: &&Workload| wanted.contains(workload) && !runs(**workload);
+        let has = |workload| cases.iter().any(|case| case.kind.workload() == workload);
+        let is_idle = |workload: &&Workload| wanted.contains(workload) && !has(**workload);
         if let Some(&idle) = options.workloads.iter().find(is_idle) {
             return Err(no_contender(idle));
         }
         let time = options.quick.then_some(QUICK_TIME);
-        Ok(Self { cases, unavailable, seconds, rounds, time })
+        let rounds = cases.iter().map(|case| case.rounds).max().unwrap_or(rounds);
+        Ok(Self { cases, unavailable, seconds, rounds, runs, time })
+    }
+
+    /// Returns all cases in the order in which they are measured, those of each run.
+    pub(crate) fn all_cases(&self) -> impl ExactSizeIterator<Item = &Case> {
+        let count = self.cases.len();
+        (0..count * self.runs as usize).map(move |index| &self.cases[index % count])
     }
 
     pub(crate) fn progress(&self) -> Progress {
-        let audited = self.cases.iter().filter(|case| case.kind.is_audited());
+        let audited = self.all_cases().filter(|case| case.kind.is_audited());
         let audits = audited.map(Case::steps).sum();
-        Progress::new(self.cases.iter().map(Case::steps).sum(), audits)
+        Progress::new(self.all_cases().map(Case::steps).sum(), audits)
     }
 }
 
@@ -142,6 +159,7 @@ fn without_repeats<T: Copy + Eq + Hash>(items: &[T]) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::walk;
 
     #[test]
     fn kinds_run_when_their_workload_is_named_and_most_by_default() {
@@ -155,7 +173,8 @@ mod tests {
         }
         for workload in Workload::ALL {
             let is_of_it = |case: &Case| case.kind.workload() == workload;
-            assert!(plan.cases.iter().any(is_of_it), "{workload}");
+            let runs = plan.cases.iter().any(is_of_it);
+            assert!(runs || workload == Workload::Walk, "{workload}");
         }
         let sums = |case: &Case| case.sums_min * u64::from(case.rounds);
         let token = plan.cases.iter().find(|case| case.kind == Kind::Token);
@@ -169,6 +188,26 @@ mod tests {
         let threads: Vec<_> = plan.cases.iter().map(|case| case.threads).collect();
         assert_eq!(threads, [3, 1]);
         assert_eq!(plan.cases[0].contenders, [Name::Atomic]);
+    }
+
+    #[test]
+    fn quick_walk_has_all_orders_and_threads() {
+        let plan = Plan::new(&Options::of("walk --quick")).unwrap();
+        assert_eq!(plan.cases.len(), 2 * (4 * 4 + 3));
+        let whole = Plan::new(&Options::of("walk")).unwrap();
+        assert_eq!((whole.cases.len(), whole.rounds), (20 * (4 * 4 + 3), walk::ROUNDS));
+        assert_eq!(Plan::new(&Options::of("walk add")).unwrap().rounds, DEFAULT_ROUNDS);
+    }
+
+    #[test]
+    fn runs_follow_each_other_and_only_the_walk_has_them() {
+        let plan = Plan::new(&Options::of("walk --case 8-lifo --threads 1,2 --runs 3")).unwrap();
+        let threads: Vec<_> = plan.all_cases().map(|case| case.threads).collect();
+        assert_eq!(threads, [1, 2, 1, 2, 1, 2]);
+        for others in ["--runs 2", "walk add --runs 2"] {
+            let message = Plan::new(&Options::of(others)).unwrap_err();
+            assert!(message.contains("--runs repeats the workload walk"), "{message}");
+        }
     }
 
     #[test]

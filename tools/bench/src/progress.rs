@@ -32,7 +32,7 @@ impl Progress {
         self.bar.inc(1);
     }
 
-    /// Shows that so many steps are done or left out.
+    /// Shows that `steps` steps are done or left out.
     pub(crate) fn skip_to(&self, steps: u64) {
         self.bar.set_position(steps);
     }

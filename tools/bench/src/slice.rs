@@ -31,7 +31,9 @@ pub(crate) struct Slice<T> {
     /// Wall time from start to stop.
     pub(crate) elapsed: Duration,
     /// The time of all operations together, in nanoseconds.
-    ops_ns: f64,
+    ///
+    /// Wall time x CPUs if there are more threads than CPUs.
+    pub(crate) ops_ns: f64,
     /// The result of the conducting thread.
     pub(crate) outcome: T,
 }

@@ -14,7 +14,7 @@ pub(crate) fn list(plan: &Plan) -> String {
         let threads: Vec<_> = of_kind.map(|case| case.threads.to_string()).collect();
         let named = if kind.runs_by_default() { "" } else { " (only if named)" };
         let (title, what) = (kind.title(), kind.info().what);
-        let _ = writeln!(text, "  {title:<22} {:<7} {what}{named}", threads.join(","));
+        let _ = writeln!(text, "  {title:<22} {:<8} {what}{named}", threads.join(","));
     }
     text.push_str("\nContenders:\n");
     for workload in Workload::ALL {

@@ -5,6 +5,7 @@ mod list;
 mod rows;
 mod summary;
 mod table;
+mod walk;
 
 pub(crate) use self::{
     compare::Baseline,
@@ -12,4 +13,5 @@ pub(crate) use self::{
     rows::{Row, is_csv, rows, to_csv},
     summary::{headline, summary},
     table::{Grid, heading, table, with_unit},
+    walk::walk,
 };

@@ -137,7 +137,7 @@ const COLUMNS: &str = "workload,case,contender,threads,metric,unit,median,min,ma
 /// Files of earlier versions lack the last column.
 const MARK: &str = ",partial";
 
-/// Longer files are not results: all cases together have a hundredth.
+/// Longer files are not results: all cases together have a tenth.
 const BYTES_MAX: u64 = 8 << 20;
 
 /// Writes rows as CSV, after a line with the names of the columns.

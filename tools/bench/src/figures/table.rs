@@ -47,8 +47,16 @@ pub(crate) fn heading(plan: &Plan, tier: &str) -> String {
         Some(time) => format!("as many rounds as fit into {} s", time.as_secs()),
         None => format!("{} round{}", plan.rounds, plural(plan.rounds as usize)),
     };
+    let runs = match plan.runs {
+        1 => String::new(),
+        runs => format!("{runs} runs, "),
+    };
     let mut lines = vec![
-        format!("tier {tier}, {cpus} CPU{}, {rounds}, {} s a slice", plural(cpus), plan.seconds),
+        format!(
+            "tier {tier}, {cpus} CPU{}, {runs}{rounds}, {} s a slice",
+            plural(cpus),
+            plan.seconds
+        ),
         "Figures are medians over the rounds (smallest to largest); ratios are medians of the \
          ratios of each round."
             .to_owned(),
@@ -56,7 +64,7 @@ pub(crate) fn heading(plan: &Plan, tier: &str) -> String {
     if cfg!(debug_assertions) {
         lines.push("This build is not optimized: its times mean nothing.".to_owned());
     }
-    if plan.cases.iter().any(|case| matches!(case.kind, Kind::Alloc(_))) {
+    if plan.cases.iter().any(|case| matches!(case.kind, Kind::Alloc(_) | Kind::Walk(_))) {
         lines.push(format!("Versions: {}.", allocators::versions().join(", ")));
     }
     lines.extend(plan.unavailable.iter().cloned());

@@ -16,6 +16,7 @@ use crate::{
 pub(crate) mod add;
 pub(crate) mod alloc;
 pub(crate) mod budget;
+pub(crate) mod child_spec;
 pub(crate) mod commit;
 pub(crate) mod fault;
 pub(crate) mod ledger;
@@ -24,6 +25,7 @@ pub(crate) mod metrics;
 pub(crate) mod slowdown;
 pub(crate) mod threshold;
 pub(crate) mod token;
+pub(crate) mod walk;
 
 named_enum! {
     /// A workload: one or several cases.
@@ -38,6 +40,7 @@ named_enum! {
         Ledger "ledger" "Accounts of many owners are charged",
         Metrics "metrics" "Metrics are incremented and scraped",
         Alloc "alloc" "Objects are allocated and freed; each slice is a process of its own",
+        Walk "walk" "Blocks of many sizes are freed in many orders by many threads, in one table",
     }
 }
 

@@ -41,6 +41,13 @@ fn alloc_times_all_contenders_and_measures_resident_memory() {
         assert!(hardened.iter().all(|name| *name == "thiscpu-malloc"), "{case}: {hardened:?}");
         assert!(!hardened.is_empty(), "{case}");
     }
+    // Blocks of mixed sizes; a thread alone keeps two of at least 5 MiB.
+    for case in ["mixed-small", "simulated", "large-random"] {
+        assert_all_have(&lines, case, &["time_per_op"], &["glibc", "thiscpu-malloc"]);
+    }
+    let peaks = of_case(&lines, "large-random", "peak_bytes", "median");
+    assert!(peaks.iter().all(|bytes| bytes.as_f64() > Some(1e7)), "{peaks:?}");
+    assert!(!peaks.is_empty());
     let resident = |metric, key| of_case(&lines, "resident-64", metric, key);
     assert_all_have(&lines, "resident-64", &["resident_bytes"], &["glibc", "thiscpu-malloc"]);
     let names = resident("resident_bytes", "contender");

@@ -4,6 +4,7 @@ mod alloc;
 mod output;
 mod report;
 mod requests;
+mod walk;
 
 use std::{
     collections::BTreeSet,

@@ -7,7 +7,10 @@ use crate::{COLUMNS, TINY, alone, bench, lines, parse, run};
 #[test]
 fn bad_requests_run_nothing_and_name_what_exists() {
     let cases: [(&[&str], &str); 18] = [
-        (&["adds"], "add, commit, sum, threshold, memory, budget, fault, ledger, metrics, alloc"),
+        (
+            &["adds"],
+            "add, commit, sum, threshold, memory, budget, fault, ledger, metrics, alloc, walk",
+        ),
         (
             &["--contender", "mutex"],
             "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
@@ -75,8 +78,10 @@ fn list_has_cases_contenders_and_metrics_and_runs_nothing() {
     let began = Instant::now();
     let (text, _) = run(&mut bench(&["--list"]), 0);
     for line in [
-        "  budget near            2,16    1 to 64 blocks allocated",
-        "  alloc pair-16384       1,2     One object allocated and freed (only if named)",
+        "  budget near            2,16     1 to 64 blocks allocated",
+        "  alloc pair-16384       1,2      One object allocated and freed (only if named)",
+        "  alloc mixed-small      1        One object of 8 to 400 bytes freed and one allocated",
+        "  walk 33792-remote      2,8,64   Blocks allocated, then passed to the next thread",
         "  fault      atomic, kamezawa, per-thread-64, memcg-stock, thiscpu, none",
         "  dumazet                     Lanes folded into an atomic total",
         "  wrong_sums                  Sums that were neither 0 nor 1 (count)",

@@ -202,7 +202,7 @@ fn page_has_all_figures() {
     let files = std::fs::read_dir(report()).unwrap().map(|entry| entry.unwrap().file_name());
     let files = files.map(|name| name.into_string().unwrap());
     assert_eq!(figures, files.filter(|name| name.ends_with(".svg")).collect());
-    assert_eq!(figures.len(), 37);
+    assert_eq!(figures.len(), 40);
 
     // There is a table for each case and number of threads, with a row for each contender.
     let mut contenders: BTreeMap<(&str, &str, u64), BTreeSet<&str>> = BTreeMap::new();

@@ -56,7 +56,8 @@ pub(crate) trait Allocator: Send + Sync + Sized {
 
     /// Allocates an object of `size` bytes, aligned to 8; null if there is no memory.
     ///
-    /// `size` must be at least 8. The object lives at most as long as the allocator.
+    /// `size` must be at least 8, and for the contenders in [`OF_ANY_SIZE`] at least 1. The object
+    /// lives at most as long as the allocator.
     fn alloc(&self, size: usize) -> *mut u8;
 
     /// Frees an object.

@@ -45,8 +45,8 @@ define_malloc!(
 );
 
 #[inline(never)]
-extern "C-unwind" fn malloc_gated(size: usize) -> *mut u8 {
-    export::alloc_gated(size, |size, cell| malloc_cold(size, cell))
+extern "C-unwind" fn malloc_gated(size: usize, is_counted: bool) -> *mut u8 {
+    export::alloc_gated(size, is_counted, |size, cell| malloc_cold(size, cell))
 }
 
 #[cold]

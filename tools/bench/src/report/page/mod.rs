@@ -14,6 +14,7 @@ use crate::{
     case,
     contenders::Name,
     figures::{self, Grid, Row},
+    kind::Kind,
     workloads::Workload,
 };
 
@@ -96,15 +97,19 @@ fn section(
     let own: Vec<&Case<'_>> =
         cases.iter().filter(|case| case.kind.workload() == workload).collect();
     let mut grids: Vec<Grid> = Vec::new();
-    for case in &own {
+    // The many cells of a walk are in one table.
+    let with_table = own.iter().filter(|case| !matches!(case.kind, Kind::Walk(_)));
+    for case in with_table {
         for &threads in &case.threads {
             let is_own = |row: &&Row| row.is_of(case.kind, threads);
             let rows: Vec<Row> = report.rows.iter().filter(is_own).cloned().collect();
             grids.push(figures::table(case::title(case.kind, threads), &rows));
         }
     }
-    if workload == Workload::Alloc {
-        grids.extend(figures::summary(&report.rows));
+    match workload {
+        Workload::Alloc => grids.extend(figures::summary(&report.rows)),
+        Workload::Walk => grids.extend(figures::walk(&report.rows)),
+        _ => {}
     }
     html! {
         section id=(workload) aria-labelledby={ (workload) "-title" } {

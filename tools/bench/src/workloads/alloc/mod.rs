@@ -7,29 +7,36 @@
 //! | `remote-64` to `remote-4194304` | an object allocated on one CPU and freed on another |
 //! | `churn-64` | an object allocated and a random one of the thread's 16 freed, by many threads |
 //! | `random-262144` | like `churn-64`, with objects of a random size from 32 KiB to 256 KiB |
+//! | `mixed-small` | one of 8 to 400 bytes allocated and another freed, mostly a young one |
+//! | `simulated` | a random one of 1,024 freed, and one of 4 bytes to 32 KiB allocated |
+//! | `large-random` | a random one of 5 to 25 MiB allocated or freed; memory is measured too |
 //! | `resident-64` | not timed: 64 threads have an object of each of 31 sizes and do nothing |
 //!
-//! The first eight bytes of each object are written. Each slice is a child process in which one
+//! The first eight bytes of each object are written; in the last three timed cases, a byte of each
+//! page. Each slice is a child process in which one
 //! contender allocates and the others do not, so that none distorts another's memory. The program's
 //! own memory comes from the C library in all of them.
 
 mod laps;
+mod places;
 mod remote;
 mod resident;
+mod script;
 mod timed;
-mod touch;
+pub(super) mod touch;
 
 use std::time::Duration;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::{Info, Measured, Setting, Threads, Workload};
+use super::{Info, Measured, Setting, Threads, Workload, child_spec::ChildSpec};
 use crate::{
     children,
     contenders::{Name, allocators},
     cpus::Cpus,
-    metric::{RESIDENT_BYTES, TIME_PER_OP},
+    metric::{PEAK_BYTES, RESIDENT_BYTES, TIME_PER_OP},
+    rss,
 };
 
 /// The hidden subcommand that a child is started with.
@@ -54,11 +61,14 @@ enum Pattern {
     Churn(usize),
     /// Objects of random sizes: the smallest and the largest.
     Random(usize, usize),
+    MixedSmall,
+    Simulated,
+    LargeRandom,
     Resident,
 }
 
 impl AllocCase {
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self("pair-8", Pattern::Pair(8)),
         Self("pair-16", Pattern::Pair(16)),
         Self("pair-32", Pattern::Pair(32)),
@@ -83,6 +93,9 @@ impl AllocCase {
         Self("remote-4194304", Pattern::RemoteLarge(4096 * KIB)),
         Self("churn-64", Pattern::Churn(64)),
         Self("random-262144", Pattern::Random(32 * KIB, 256 * KIB)),
+        Self("mixed-small", Pattern::MixedSmall),
+        Self("simulated", Pattern::Simulated),
+        Self("large-random", Pattern::LargeRandom),
         Self("resident-64", Pattern::Resident),
     ];
 
@@ -110,6 +123,18 @@ impl AllocCase {
                 Threads::Default(&[1, 2]),
                 "One object of 32 to 256 KiB allocated and a random one of the thread's 16 freed",
             ),
+            Pattern::MixedSmall => (
+                Threads::Default(&[1]),
+                "One object of 8 to 400 bytes freed and one allocated; nine of ten die young",
+            ),
+            Pattern::Simulated => (
+                Threads::Default(&[2, 16]),
+                "A random one of the thread's 1,024 freed, one of 4 bytes to 32 KiB allocated",
+            ),
+            Pattern::LargeRandom => (
+                Threads::Default(&[1, 2]),
+                "A random object of 5 to 25 MiB allocated or freed, while two are kept",
+            ),
             Pattern::Resident => (
                 Threads::Fixed(resident::THREADS),
                 "Not timed: resident memory of 31 objects per thread, 16 bytes to 16 KiB",
@@ -119,6 +144,9 @@ impl AllocCase {
             Pattern::PairLarge(_)
             | Pattern::RemoteLarge(_)
             | Pattern::Random(..)
+            | Pattern::MixedSmall
+            | Pattern::Simulated
+            | Pattern::LargeRandom
             | Pattern::Resident => allocators::OF_ANY_SIZE,
             Pattern::Pair(_) | Pattern::Burst(_) | Pattern::Remote(_) | Pattern::Churn(_) => {
                 allocators::ALL
@@ -130,7 +158,12 @@ impl AllocCase {
     pub(crate) const fn runs_by_default(self) -> bool {
         match self.1 {
             Pattern::Pair(size) | Pattern::Burst(size) => size == 64,
-            Pattern::PairLarge(_) | Pattern::RemoteLarge(_) | Pattern::Random(..) => false,
+            Pattern::PairLarge(_)
+            | Pattern::RemoteLarge(_)
+            | Pattern::Random(..)
+            | Pattern::MixedSmall
+            | Pattern::Simulated
+            | Pattern::LargeRandom => false,
             Pattern::Remote(_) | Pattern::Churn(_) | Pattern::Resident => true,
         }
     }
@@ -139,47 +172,43 @@ impl AllocCase {
     pub(crate) const fn measures_memory(self) -> bool {
         matches!(self.1, Pattern::Resident)
     }
-}
 
-/// The measurement that a child makes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ChildSpec {
-    case: String,
-    /// [`Name::Nothing`] for the memory that is resident without any objects.
-    contender: Name,
-    threads: usize,
-    length: Duration,
-}
-
-impl ChildSpec {
-    /// Reads the argument of a child.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let spec: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let Self { case, contender, threads, .. } = &spec;
-        let known = spec.known_case().ok_or_else(|| format!("no case is named {case:?}"))?;
-        let is_baseline = *contender == Name::Nothing && known.measures_memory();
-        if !is_baseline && !known.info().contenders.contains(contender) {
-            return Err(format!("{contender} cannot run {case}"));
-        }
-        contender.available().map_err(|why| format!("{why:#}"))?;
-        if *threads == 0 {
-            return Err("expected a thread".to_owned());
-        }
-        Ok(spec)
-    }
-
-    fn known_case(&self) -> Option<AllocCase> {
-        AllocCase::ALL.into_iter().find(|known| known.0 == self.case)
+    /// Returns whether the case measures the peak of memory beside the time.
+    const fn measures_peak(self) -> bool {
+        matches!(self.1, Pattern::LargeRandom)
     }
 }
 
-/// Makes a child's measurement and returns nanoseconds per operation, or bytes, as JSON.
+/// Reads the argument of a child.
+pub(crate) fn parse_child(text: &str) -> Result<ChildSpec, String> {
+    ChildSpec::parse(text, |spec| {
+        let case = known_case(spec)?;
+        let is_baseline = spec.contender == Name::Nothing && case.measures_memory();
+        Some(is_baseline || case.info().contenders.contains(&spec.contender))
+    })
+}
+
+fn known_case(spec: &ChildSpec) -> Option<AllocCase> {
+    AllocCase::ALL.into_iter().find(|known| known.0 == spec.case)
+}
+
+/// The answer of a child.
+#[derive(Debug, Serialize, Deserialize)]
+struct Answer {
+    /// Nanoseconds per operation, or bytes.
+    value: f64,
+    /// The peak of resident memory since the child began to measure.
+    peak_bytes: u64,
+}
+
+/// Makes a child's measurement and returns its answer as JSON.
 pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
     let cpus = &Cpus::allowed()?;
-    let pattern = spec.known_case().expect("`parse` has looked it up").1;
+    let pattern = known_case(spec).expect("`parse_child` has looked it up").1;
     if spec.contender == Name::ThisCpuHardened {
         allocators::harden()?;
     }
+    let before_bytes = rss::peak_bytes()?;
     let value = match spec.contender {
         Name::Nothing => resident::resident_bytes::<allocators::Glibc>(cpus, &[]),
         name => allocators::dispatch!(name, A => match pattern {
@@ -189,10 +218,14 @@ pub(crate) fn child(spec: &ChildSpec) -> Result<String> {
             Pattern::Random(min, max) => timed::random::<A>(cpus, spec, min..=max),
             Pattern::Remote(size) => remote::measure::<A, 64>(cpus, spec.length, size),
             Pattern::RemoteLarge(size) => remote::measure::<A, 8>(cpus, spec.length, size),
+            Pattern::MixedSmall => script::mixed_small::<A>(cpus, spec),
+            Pattern::Simulated => script::simulated::<A>(cpus, spec),
+            Pattern::LargeRandom => script::large_random::<A>(cpus, spec),
             Pattern::Resident => resident::resident_bytes::<A>(cpus, &resident::SIZES),
         }),
     }?;
-    Ok(serde_json::to_string(&value)?)
+    let peak_bytes = rss::peak_bytes()?.saturating_sub(before_bytes);
+    Ok(serde_json::to_string(&Answer { value, peak_bytes })?)
 }
 
 /// Measures one contender in a child.
@@ -202,13 +235,17 @@ pub(crate) fn measure(case: AllocCase, setting: &Setting<'_>) -> Measured {
         let case = case.0.to_owned();
         let spec = ChildSpec { case, contender, threads, length };
         // Many threads that share CPUs may need some of the extra minute to begin and to end.
-        children::ask::<f64>(CHILD, &spec, length * 2 + Duration::from_secs(60))
+        children::ask::<Answer>(CHILD, &spec, length * 2 + Duration::from_secs(60))
     };
-    let value = ask(setting.contender)?;
-    Ok(vec![match case.measures_memory() {
-        true => RESIDENT_BYTES.reads(value - ask(Name::Nothing)?),
+    let Answer { value, peak_bytes } = ask(setting.contender)?;
+    let mut readings = vec![match case.measures_memory() {
+        true => RESIDENT_BYTES.reads(value - ask(Name::Nothing)?.value),
         false => TIME_PER_OP.reads(value),
-    }])
+    }];
+    if case.measures_peak() {
+        readings.push(PEAK_BYTES.reads(peak_bytes as f64));
+    }
+    Ok(readings)
 }
 
 #[cfg(test)]
@@ -238,7 +275,7 @@ mod tests {
     #[test]
     fn child_specs_parse_back_and_bad_ones_are_refused() {
         for spec in specs() {
-            assert_eq!(ChildSpec::parse(&serde_json::to_string(&spec).unwrap()), Ok(spec));
+            assert_eq!(parse_child(&serde_json::to_string(&spec).unwrap()), Ok(spec));
         }
         let text = |case, contender, threads| {
             format!(
@@ -246,7 +283,7 @@ mod tests {
                      "length":{{"secs":0,"nanos":5}}}}"#
             )
         };
-        ChildSpec::parse(&text("pair-64", "glibc", 2)).unwrap();
+        parse_child(&text("pair-64", "glibc", 2)).unwrap();
         for (case, contender, threads) in [
             ("pair-65", "glibc", 2),
             ("pair-64", "none", 2),
@@ -256,16 +293,16 @@ mod tests {
             ("resident-64", "slub-lock", 64),
             ("pair-64", "glibc", 0),
         ] {
-            ChildSpec::parse(&text(case, contender, threads)).unwrap_err();
+            parse_child(&text(case, contender, threads)).unwrap_err();
         }
-        ChildSpec::parse("pair-64").unwrap_err();
+        parse_child("pair-64").unwrap_err();
     }
 
     #[test]
     fn children_measure_every_contender_in_every_case() {
         for spec in specs() {
-            let value: f64 = child(&spec).unwrap().parse().unwrap();
-            assert!(value > 0.0, "{spec:?}: {value}");
+            let answer: Answer = serde_json::from_str(&child(&spec).unwrap()).unwrap();
+            assert!(answer.value > 0.0, "{spec:?}: {answer:?}");
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{contenders::allocators::Allocator, cpus::Cpus, slice};
 /// Measures the time of an operation, in a slice that is long enough for at least one.
 ///
 /// If other programs use the CPUs, threads may wait for longer than a short slice.
-fn op_ns<Op: FnMut() -> Result<()>>(
+pub(super) fn op_ns<Op: FnMut() -> Result<()>>(
     cpus: &Cpus,
     spec: &ChildSpec,
     step: u32,

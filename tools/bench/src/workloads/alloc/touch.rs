@@ -1,4 +1,4 @@
-//! The allocation of all cases: the least that a program does with a new object.
+//! The allocation of all cases: what a program does at least with a new object.
 
 use std::arch::asm;
 
@@ -18,6 +18,30 @@ pub(super) fn alloc_and_touch<A: Allocator>(allocator: &A, size: usize) -> *mut 
     // SAFETY: `alloc` returns objects of at least eight bytes, aligned to eight, for this caller
     // alone.
     unsafe { object.cast::<u64>().write_volatile(size as u64) };
+    opaque(object)
+}
+
+/// Allocates an object, writes a byte to each `stride` bytes of it, and returns it.
+///
+/// # Panics
+///
+/// If there is no memory.
+#[inline(always)]
+pub(in crate::workloads) fn alloc_and_touch_each<A: Allocator>(
+    allocator: &A,
+    size: usize,
+    stride: usize,
+) -> *mut u8 {
+    let object = allocator.alloc(size);
+    if object.is_null() {
+        no_memory(size);
+    }
+    let mut offset = 0;
+    while offset < size {
+        // SAFETY: `offset` is within the object, which `alloc` returned for this caller alone.
+        unsafe { object.add(offset).write_volatile(1) };
+        offset += stride;
+    }
     opaque(object)
 }
 
