@@ -106,7 +106,9 @@ fn install(sh: &Shell, package: &Path, built: &Path, prefix: &Path) -> Result<()
         copy(sh, &package.join("include").join(header), &include.join(header))?;
     }
     let [archive, shared] = LIBRARIES.map(|library| built.join(library));
-    copy(sh, &archive, &lib.join("libthiscpu.a"))?;
+    let mut objects = sh.read_binary_file(archive)?;
+    thiscpu_static_library::finish(&mut objects)?;
+    sh.write_file(lib.join("libthiscpu.a"), objects)?;
     let whole = format!("libthiscpu.so.{VERSION}");
     copy(sh, &shared, &lib.join(&whole))?;
     let soname = format!("libthiscpu.so.{}", interface());
@@ -259,7 +261,11 @@ mod tests {
         make().ignore_stdout().run().unwrap();
         assert!(uses_shared());
         let flags = cmd!(sh, "pkg-config --static --libs thiscpu").quiet().read().unwrap();
-        make().arg(format!("LDLIBS={flags} -static")).ignore_stdout().run().unwrap();
+        make()
+            .arg(format!("LDLIBS={flags} -static -Wl,--fatal-warnings"))
+            .ignore_stdout()
+            .run()
+            .unwrap();
         assert!(!uses_shared());
 
         let cpp = examples.join("cpp");

@@ -27,6 +27,8 @@ pub(crate) enum Choice {
     Thiscpu,
     /// thiscpu-malloc with THISCPU_MALLOC=harden
     ThiscpuHardened,
+    /// thiscpu-malloc with a heap profile at the default interval
+    ThiscpuProfiled,
 }
 
 pub(super) struct Allocator {
@@ -55,7 +57,9 @@ impl Allocator {
             },
             Choice::Mimalloc2 => of_package(sh, choice, "libmimalloc2.0", "/libmimalloc.so")?,
             Choice::Jemalloc => of_package(sh, choice, "libjemalloc2", "/libjemalloc.so")?,
-            Choice::Thiscpu | Choice::ThiscpuHardened => Some((build(sh)?, String::new())),
+            Choice::Thiscpu | Choice::ThiscpuHardened | Choice::ThiscpuProfiled => {
+                Some((build(sh)?, String::new()))
+            }
         };
         let Some((library, version)) = found else { return Ok(None) };
         ensure!(
@@ -71,10 +75,14 @@ impl Allocator {
 
     /// Returns the environment variables of a process that runs on this allocator.
     pub(super) fn variables(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        let harden = (self.choice == Choice::ThiscpuHardened)
-            .then_some(("THISCPU_MALLOC", Path::new("harden")));
+        let setting = match self.choice {
+            Choice::ThiscpuHardened => Some("harden"),
+            // Profiles are made and written, but not kept.
+            Choice::ThiscpuProfiled => Some("profile=/dev/null"),
+            _ => None,
+        };
         let preload = self.library.as_deref().map(|library| ("LD_PRELOAD", library));
-        preload.into_iter().chain(harden)
+        preload.into_iter().chain(setting.map(|setting| ("THISCPU_MALLOC", Path::new(setting))))
     }
 }
 

@@ -42,8 +42,9 @@ pub(super) fn run(command: &mut Command) -> Result<(ExitStatus, Cost)> {
 }
 
 fn run_within(patience: Duration, command: &mut Command) -> Result<(ExitStatus, Cost)> {
+    end_with_parent(command.process_group(0), libc::SIGKILL);
     let started = Instant::now();
-    let child = command.process_group(0).spawn();
+    let child = command.spawn();
     let child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
     let group = -pid(&child);
     let (status, mut cost) = end(child, group, patience)?;
@@ -51,10 +52,30 @@ fn run_within(patience: Duration, command: &mut Command) -> Result<(ExitStatus, 
     Ok((status, cost))
 }
 
+/// Makes a command get `signal` when this process ends.
+///
+/// So no abort leaves a program that hangs. Descendants of the program do not get the signal.
+pub(super) fn end_with_parent(command: &mut Command, signal: libc::c_int) {
+    let set = move || {
+        // SAFETY: the call takes two numbers.
+        match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure makes one system call, which is safe in a forked child.
+    unsafe { command.pre_exec(set) };
+}
+
 /// Waits for `child`, which should be ending, and returns its cost with a time of 0.
 pub(super) fn finish(child: Child) -> Result<(ExitStatus, Cost)> {
+    finish_within(PATIENCE, child)
+}
+
+/// Waits for `child`; kills it if it does not end in time, which is an error.
+pub(super) fn finish_within(patience: Duration, child: Child) -> Result<(ExitStatus, Cost)> {
     let process = pid(&child);
-    end(child, process, PATIENCE)
+    end(child, process, patience)
 }
 
 /// Waits for `child`, and kills `victim`, a process or a negative group, if it hangs.
@@ -161,6 +182,14 @@ mod tests {
         let mut output = String::new();
         reader.read_to_string(&mut output).unwrap();
         assert_eq!(output, "");
+    }
+
+    #[test]
+    fn command_ends_with_the_thread_that_started_it() {
+        let mut command = Command::new("sleep");
+        end_with_parent(command.arg("20"), libc::SIGKILL);
+        let mut child = std::thread::spawn(move || command.spawn().unwrap()).join().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     }
 
     #[test]

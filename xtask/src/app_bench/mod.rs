@@ -5,17 +5,22 @@
 //! each later run. Each round runs all allocators, in another order than the round before.
 
 mod allocator;
+mod cxx;
 mod gcc;
 mod git;
+mod java;
 mod measure;
 mod mimalloc;
+mod postgres;
 mod program;
 mod redis;
 mod report;
 mod results;
 mod run;
+mod rust;
 mod scripts;
 mod series;
+mod server;
 mod trial;
 mod xz;
 
@@ -40,15 +45,20 @@ pub(crate) struct Arguments {
     /// Only these programs [default: all]
     #[arg(long = "program", value_name = "NAME")]
     programs: Vec<Program>,
-    /// Run each program on each allocator this often [default: 5, with --hardened 15]
+    /// Run each program on each allocator this often
+    ///
+    /// The default is 5, and 15 with --hardened or --profiled.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Start no further round that would end after so many minutes; there is always one
+    /// Start no further round that would end after this many minutes; one always runs
     #[arg(long, default_value_t = 9)]
     minutes: u64,
     /// Measure the cost of hardening: only thiscpu and thiscpu-hardened, in turns
     #[arg(long, conflicts_with_all = ["allocators", "quick"])]
     hardened: bool,
+    /// Measure the cost of heap profiles: only thiscpu and thiscpu-profiled, in turns
+    #[arg(long, conflicts_with_all = ["allocators", "quick"])]
+    profiled: bool,
     /// Run one round with small inputs, and compare results only
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
@@ -56,12 +66,19 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let mut missing: Vec<String> = Vec::new();
-    let requested = match arguments.hardened {
-        true => &[Choice::Thiscpu, Choice::ThiscpuHardened][..],
-        false => &arguments.allocators,
-    };
+    let variants = [
+        (arguments.hardened, Choice::ThiscpuHardened),
+        (arguments.profiled, Choice::ThiscpuProfiled),
+    ];
+    let variants = variants.into_iter().filter_map(|(is_asked, one)| is_asked.then_some(one));
+    let mut requested: Vec<_> = variants.collect();
+    let compares_variants = !requested.is_empty();
+    match compares_variants {
+        true => requested.insert(0, Choice::Thiscpu),
+        false => requested.clone_from(&arguments.allocators),
+    }
     let find = |choice| Allocator::find(sh, choice);
-    let allocators = installed(requested, &mut missing, find)?;
+    let allocators = installed(&requested, &mut missing, find)?;
     let find = |program: Program| {
         let task = format!("app-bench: {program}");
         Ok(tools::are_here(sh, &task, program.parts().tools)?.then_some(program))
@@ -69,8 +86,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let programs = installed(&arguments.programs, &mut missing, find)?;
     let (scale, rounds) = match arguments.quick {
         true => (Scale::Quick, 1),
-        // Either takes less than ten minutes on an idle machine.
-        false => (Scale::Full, arguments.rounds.unwrap_or(if arguments.hardened { 15 } else { 5 })),
+        false => (Scale::Full, arguments.rounds.unwrap_or(if compares_variants { 15 } else { 5 })),
     };
     let directory = sh.create_dir("target/app-bench")?.canonicalize()?;
     let mut trial = Trial::new(directory, scale);

@@ -9,13 +9,13 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result};
 
 use super::measure::{self, Cost};
 use super::run::{Parts, Run};
+use super::server::Server;
 use crate::tools::Tool;
 
 const SERVER: &str = "/usr/bin/redis-server";
@@ -40,9 +40,32 @@ const SOCKET: [&str; 2] = ["-s", "redis.sock"];
 /// With it, the probability that a key is never chosen is below 10^-12.
 const REQUESTS_PER_KEY: u32 = 28;
 
-/// The kinds of requests, and the sizes of values in bytes.
-const LOADS: [(&str, u32); 5] =
-    [("set,hset,sadd", 20), ("set,get", 700), ("lpush,lpop", 90), ("set", 150), ("set,get", 48)];
+/// A step of the work.
+enum Step {
+    Load {
+        /// The kinds of requests.
+        kinds: &'static str,
+        /// The size of values.
+        bytes: u32,
+        /// The number of keys is divided by this.
+        fewer: u32,
+    },
+    /// Drops all keys.
+    Flush,
+}
+
+/// Small values, then large ones in their place, and small ones after all were dropped.
+const STEPS: [Step; 9] = [
+    Step::Load { kinds: "set,hset,sadd", bytes: 20, fewer: 1 },
+    Step::Load { kinds: "set,get", bytes: 700, fewer: 1 },
+    Step::Load { kinds: "lpush,lpop", bytes: 90, fewer: 1 },
+    Step::Load { kinds: "set,get", bytes: 4_096, fewer: 8 },
+    Step::Load { kinds: "set,get", bytes: 40_000, fewer: 40 },
+    Step::Flush,
+    Step::Load { kinds: "set,hset", bytes: 150, fewer: 1 },
+    Step::Load { kinds: "set,get", bytes: 4_096, fewer: 8 },
+    Step::Load { kinds: "set,get", bytes: 48, fewer: 1 },
+];
 
 fn run(run: &Run) -> Result<Cost> {
     let log = run.directory.join("log");
@@ -50,18 +73,46 @@ fn run(run: &Run) -> Result<Cost> {
 }
 
 fn serve(run: &Run, log: &Path) -> Result<Cost> {
-    let server = Server::start(run, log)?;
-    for (kinds, bytes) in LOADS {
-        run.measure(&mut benchmark(run, kinds, bytes)?)?;
+    let server = start(run, log)?;
+    for step in STEPS {
+        match step {
+            Step::Load { kinds, bytes, fewer } => {
+                run.measure(&mut benchmark(run, kinds, bytes, fewer)?)?;
+            }
+            Step::Flush => {
+                run.measure(client(run)?.arg("flushall"))?;
+            }
+        }
     }
     for query in [&["dbsize"][..], &["debug", "digest"]] {
-        run.measure(run.client(CLIENT)?.args(SOCKET).args(query))?;
+        run.measure(client(run)?.args(query))?;
     }
-    server.stop(run)
+    let peak_bytes = measure::peak_bytes(server.id()?)?;
+    run.measure(client(run)?.args(["shutdown", "nosave"]))?;
+    Ok(Cost { peak_bytes, ..server.finish(run)? })
 }
 
-fn benchmark(run: &Run, kinds: &str, bytes: u32) -> Result<Command> {
-    let keys = run.scale.of(100, 8_000);
+fn start(run: &Run, log: &Path) -> Result<Server> {
+    let mut server = run.command(SERVER)?;
+    server.args(["--port", "0", "--unixsocket", SOCKET[1], "--daemonize", "no"]);
+    server.args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]);
+    // The log is no result: it contains times and the process id.
+    server.stdout(File::create(log)?);
+    Server::start(run, &mut server, libc::SIGKILL, || {
+        let mut ping = client(run)?;
+        ping.arg("ping").stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(ping)
+    })
+}
+
+fn client(run: &Run) -> Result<Command> {
+    let mut client = run.client(CLIENT)?;
+    client.args(SOCKET);
+    Ok(client)
+}
+
+fn benchmark(run: &Run, kinds: &str, bytes: u32, fewer: u32) -> Result<Command> {
+    let keys = (run.scale.of(100, 8_000) / fewer).max(1);
     let mut benchmark = run.client(BENCHMARK)?;
     benchmark.args(SOCKET).args(["-q", "-c", "20", "-P", "16", "-t", kinds]);
     for (option, value) in [("-r", keys), ("-n", keys * REQUESTS_PER_KEY), ("-d", bytes)] {
@@ -70,58 +121,4 @@ fn benchmark(run: &Run, kinds: &str, bytes: u32) -> Result<Command> {
     // The output contains times, which differ from run to run.
     benchmark.stdout(Stdio::null());
     Ok(benchmark)
-}
-
-/// A server, which is killed when this is dropped.
-struct Server(Option<Child>);
-
-impl Server {
-    fn start(run: &Run, log: &Path) -> Result<Server> {
-        let mut server = run.command(SERVER)?;
-        server.args(["--port", "0", "--unixsocket", SOCKET[1], "--daemonize", "no"]);
-        server.args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]);
-        // The log is no result: it contains times and the process id.
-        let child = server.stdout(File::create(log)?).spawn().context(SERVER)?;
-        let mut server = Server(Some(child));
-        server.wait_until_ready(run)?;
-        Ok(server)
-    }
-
-    fn wait_until_ready(&mut self, run: &Run) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let mut ping = run.client(CLIENT)?;
-            ping.args(SOCKET).arg("ping").stdout(Stdio::null()).stderr(Stdio::null());
-            if measure::run(&mut ping)?.0.success() {
-                return Ok(());
-            }
-            if let Some(status) = self.0.as_mut().map(Child::try_wait).transpose()?.flatten() {
-                self.0 = None;
-                bail!("{SERVER}: {status}; {}", run.last_errors());
-            }
-            ensure!(Instant::now() < deadline, "{SERVER} does not answer");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn stop(mut self, run: &Run) -> Result<Cost> {
-        let child = self.0.take().context("the server is not running")?;
-        let peak_bytes = measure::peak_bytes(child.id())?;
-        self.0 = Some(child);
-        run.measure(run.client(CLIENT)?.args(SOCKET).args(["shutdown", "nosave"]))?;
-        let child = self.0.take().context("the server is not running")?;
-        let (status, cost) = measure::finish(child)?;
-        ensure!(status.success(), "{SERVER}: {status}; {}", run.last_errors());
-        Ok(Cost { time: cost.cpu, peak_bytes, ..cost })
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            // Fails if the server has ended already.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
 }

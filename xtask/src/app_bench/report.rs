@@ -13,7 +13,7 @@ use crate::table::table;
 /// The bases of ratios.
 ///
 /// Single programs use the first one that ran, and means have a table for each. The last one is for
-/// the cost of hardening.
+/// the cost of hardening and of heap profiles.
 const BASES: [Choice; 3] = [Choice::Mimalloc3, Choice::Mimalloc2, Choice::Thiscpu];
 
 /// A value of a run.
@@ -113,9 +113,9 @@ fn means<'a>(series: &'a [Series], base: Choice) -> Option<Table> {
         })
     };
     let all = each_once(series.iter().map(|one| one.allocator));
-    // Ratios to thiscpu are only for the cost of hardening.
+    // Ratios to thiscpu are only for the cost of its variants.
     let is_shown = |one: &Choice| match base {
-        Choice::Thiscpu => *one == Choice::ThiscpuHardened,
+        Choice::Thiscpu => matches!(one, Choice::ThiscpuHardened | Choice::ThiscpuProfiled),
         _ => *one != base,
     };
     let (mut any, mut rows) = (false, Vec::new());
@@ -182,20 +182,22 @@ mod tests {
             &[
                 &format!("| thiscpu | 5.00 s | 0.500 | 10.00 s | 0.500 | {peak} | 2 of 2 |"),
                 // Rounds: the roots of 0.5 * 8 and 0.5 * 2; medians: of 0.5 * 5; least: of 0.5 * 2.
-                &format!("| thiscpu | {spread} | {spread} | 1.000 | 1.000 | 2 of 7 |"),
+                &format!("| thiscpu | {spread} | {spread} | 1.000 | 1.000 | 2 of 13 |"),
             ],
         );
     }
 
     #[test]
-    fn hardening_table_needs_no_other_allocator() {
+    fn table_of_variants_needs_no_other_allocator() {
         let all = [
             series(Program::Gcc, Choice::Thiscpu, &[100]),
             series(Program::Gcc, Choice::ThiscpuHardened, &[103]),
+            series(Program::Gcc, Choice::ThiscpuProfiled, &[101]),
         ];
         let lines = lines(&all, 1);
-        let row = "| thiscpu-hardened | 1.030 | 1.030 | 1.000 | 1.030 | 1 of 7 |";
-        assert_has(&lines, &[row]);
+        let hardened = "| thiscpu-hardened | 1.030 | 1.030 | 1.000 | 1.030 | 1 of 13 |";
+        let profiled = "| thiscpu-profiled | 1.010 | 1.010 | 1.000 | 1.010 | 1 of 13 |";
+        assert_has(&lines, &[hardened, profiled]);
         // Without mimalloc there is no other base, and with one allocator there is no table.
         assert!(!lines.iter().any(|line| line.contains("mimalloc")), "{lines:#?}");
         assert!(!tables(&all[..1], 1).contains("geometric"));
@@ -214,7 +216,7 @@ mod tests {
             &lines,
             &[
                 "| thiscpu | | | | | | | 0 of 2 |",
-                "| thiscpu | 0.500 | 0.500 | 1.000 | 0.500 | 1 of 7 |",
+                "| thiscpu | 0.500 | 0.500 | 1.000 | 0.500 | 1 of 13 |",
             ],
         );
     }

@@ -78,10 +78,7 @@ impl<'a> Run<'a> {
 
     /// Returns a command on the system's allocator, for parts of a run that are not measured.
     pub(super) fn client(&self, program: &str) -> Result<Command> {
-        let mut command = Command::new(program);
-        command.current_dir(&self.directory).env_clear();
-        command.envs([("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("TZ", "UTC")]);
-        command.env("HOME", &self.directory);
+        let mut command = plain(program, &self.directory);
         // A tier that the user forces is forced here too.
         command.envs(std::env::vars_os().filter(|(name, _)| name == "THISCPU_TIER"));
         let result = |name| {
@@ -114,6 +111,16 @@ impl<'a> Run<'a> {
         let path = self.inputs.join(name);
         File::open(&path).with_context(|| path.display().to_string())
     }
+}
+
+/// Returns a command in `directory` and in a fixed environment.
+pub(super) fn plain(program: &str, directory: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(directory).env_clear();
+    command.envs([("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("TZ", "UTC")]);
+    // Files that a program leaves behind if it is killed are removed with the directory.
+    command.envs([("HOME", directory), ("TMPDIR", directory)]);
+    command
 }
 
 /// The directory of results in a run's directory.

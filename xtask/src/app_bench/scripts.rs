@@ -12,6 +12,8 @@ use crate::tools::Tool;
 const PYTHON_PATH: &str = "/usr/bin/python3";
 const PERL_PATH: &str = "/usr/bin/perl";
 const SQLITE_PATH: &str = "/usr/bin/sqlite3";
+const NODE_PATH: &str = "/usr/bin/node";
+const PHP_PATH: &str = "/usr/bin/php";
 
 pub(super) const PYTHON: Parts = Parts {
     tools: &[Tool { program: PYTHON_PATH, package: "python3" }],
@@ -31,6 +33,21 @@ pub(super) const SQLITE: Parts = Parts {
     prepare: prepare_sqlite,
     run: run_sqlite,
 };
+pub(super) const NODE: Parts = Parts {
+    tools: &[Tool { program: NODE_PATH, package: "nodejs" }],
+    prepare: |inputs, _| {
+        Ok(fs::write(inputs.join("buffers.js"), include_str!("scripts/buffers.js"))?)
+    },
+    run: run_node,
+};
+pub(super) const PHP: Parts = Parts {
+    tools: &[Tool { program: PHP_PATH, package: "php-cli" }],
+    prepare: |inputs, _| {
+        Ok(fs::write(inputs.join("pages.php"), include_str!("scripts/pages.php"))?)
+    },
+    run: |run| run_php(run, "1"),
+};
+pub(super) const PHP_MALLOC: Parts = Parts { run: |run| run_php(run, "0"), ..PHP };
 
 /// Runs Python with one of its own allocators.
 ///
@@ -49,6 +66,23 @@ fn run_perl(run: &Run) -> Result<Cost> {
     let mut perl = run.command(PERL_PATH)?;
     perl.env("PERL_HASH_SEED", "0").env("PERL_PERTURB_KEYS", "0");
     run.measure(perl.arg(run.inputs.join("texts.pl")).arg(count))
+}
+
+fn run_node(run: &Run) -> Result<Cost> {
+    let count = run.scale.of(500, 20_000).to_string();
+    let mut node = run.command(NODE_PATH)?;
+    run.measure(node.arg(run.inputs.join("buffers.js")).arg(count))
+}
+
+/// Runs PHP with its own allocator if `own` is 1, or without it if `own` is 0.
+///
+/// Its own allocator takes 2 MiB at a time from the system.
+fn run_php(run: &Run, own: &str) -> Result<Cost> {
+    let count = run.scale.of(1_000, 20_000).to_string();
+    let mut php = run.command(PHP_PATH)?;
+    // Without the machine's settings, which may limit memory.
+    php.args(["-n", "-d", "memory_limit=-1"]).env("USE_ZEND_ALLOC", own);
+    run.measure(php.arg(run.inputs.join("pages.php")).arg(count))
 }
 
 fn prepare_sqlite(inputs: &Path, scale: Scale) -> Result<()> {
