@@ -10,6 +10,7 @@ mod degraded;
 mod header;
 mod install;
 mod lint;
+mod litmus;
 mod model;
 mod mutants;
 mod table;
@@ -46,6 +47,8 @@ enum Task {
     Vm(vm::Arguments),
     /// Write the C headers from their sources, or check them
     Header(header::Arguments),
+    /// Check what the design assumes of arm64's memory model
+    Litmus(litmus::Arguments),
     /// Check imports between layers, and the prose of code and documents
     Lint(lint::Arguments),
     /// Build and install the library for C and C++, the program, and the preloaded malloc
@@ -74,6 +77,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Install(arguments) => install::run(&sh, &arguments),
         Task::Header(arguments) => header::run(&sh.current_dir(), &arguments),
         Task::Aborts(arguments) => aborts::run(&sh, &arguments),
+        Task::Litmus(arguments) => litmus::run(&sh, &arguments),
         Task::Lint(arguments) => lint::run(&sh, &arguments),
         Task::Model(arguments) => model::run(&sh, &arguments),
         Task::Mutants(arguments) => mutants::run(&sh, &arguments),

@@ -113,9 +113,11 @@ fn check_rules(image: &Image, copy: &Copy, code: &Code) -> Result<()> {
 /// Returns whether a section stores once before its commit.
 ///
 /// It may store to memory that no other thread reads: the link of the node that it pushes, or the
-/// free slot above the top of its lane's sheaf.
+/// free slot above the top of its lane's sheaf. Or it counts down in its lane. An aborted section
+/// may have counted, too, which does no harm.
 fn stores_before_commit(section: &str) -> bool {
-    section == "push" || section.starts_with("push_object")
+    const COUNTING: [&str; 3] = ["pop_object_ready", "pop_object_malloc", "pop_object_malloc_asm"];
+    section == "push" || section.starts_with("push_object") || COUNTING.contains(&section)
 }
 
 /// Returns the templates of sections that none of these binaries contains.

@@ -20,8 +20,21 @@ const CRATE: &str = "crates/thiscpu-capi";
 const HEADER: &str = "include/thiscpu.h";
 const SECTIONS_HEADER: &str = "include/thiscpu_sections.h";
 /// In the order in which a reader meets them.
-const SOURCES: [&str; 10] =
-    ["status", "tier", "counter", "budget", "ledger", "cache", "word", "pair", "stack", "vfork"];
+const SOURCES: [&str; 13] = [
+    "status",
+    "last_error",
+    "tier",
+    "counter",
+    "budget",
+    "lease",
+    "acquire",
+    "ledger",
+    "cache",
+    "word",
+    "pair",
+    "stack",
+    "vfork",
+];
 
 /// Write the C headers.
 #[derive(Debug, clap::Args)]
