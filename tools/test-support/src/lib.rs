@@ -7,6 +7,7 @@ pub mod cpus;
 pub mod errno;
 pub mod memory;
 pub mod painted_stack;
+pub mod program;
 pub mod random;
 pub mod seccomp;
 #[cfg(feature = "sections")]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use thiscpu_test_support::{is_quick, variants};
+use thiscpu_test_support::{is_quick, program, variants};
 
 /// Builds the library and returns the directory that it is in.
 ///
@@ -109,7 +109,8 @@ pub(crate) fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
     command.env_remove("THISCPU_TIER").env_remove("GLIBC_TUNABLES");
-    command.envs(environment.iter().copied()).output().expect("the program starts")
+    command.envs(environment.iter().copied());
+    program::output(&mut command).expect("the program starts")
 }
 
 /// Runs a program in each environment. Panics if it fails in one.

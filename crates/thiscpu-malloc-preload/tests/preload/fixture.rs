@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use thiscpu_test_support::program;
 pub(crate) use thiscpu_test_support::{preloaded_malloc as library, text};
 
 /// Compiles one of `programs`, once, and returns its path, or `None` if there is no compiler.
@@ -49,7 +50,7 @@ pub(crate) fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str
         command.env_remove(variable);
     }
     command.env("LD_PRELOAD", library()).envs(environment.iter().copied());
-    command.output().expect("the program starts")
+    program::output(&mut command).expect("the program starts")
 }
 
 /// Checks that `program` succeeds in every environment and writes exactly `expected`.
