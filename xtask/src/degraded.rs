@@ -1,8 +1,9 @@
 //! `cargo xtask degraded`: the library's guarantees in restricted processes.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use xshell::{Cmd, Shell, cmd};
 
+use crate::arguments::Part;
 use crate::tools::{self, Tool};
 
 #[derive(Debug, clap::Args)]
@@ -10,6 +11,9 @@ pub(crate) struct Arguments {
     /// Run the environments of `cargo test` too, and all tests at full length under valgrind
     #[arg(long)]
     full: bool,
+    /// Under valgrind, run only part K of N of the tests, such as 2/3
+    #[arg(long, value_name = "K/N", default_value_t)]
+    part: Part,
 }
 
 /// Parts of the names of environments in which only this task runs most tests.
@@ -76,7 +80,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     check("torture with glibc's registration off", self_registered(sh));
     let valgrind = Tool { program: "valgrind", package: "valgrind libc6-dbg" };
     if tools::are_here(sh, "degraded: valgrind", &[valgrind])? {
-        check("tests under valgrind", under_valgrind(sh, arguments));
+        check("tests under valgrind", under_valgrind(sh, arguments)?);
         check("torture under valgrind", torture_under_valgrind(sh));
     }
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join("; ")) }
@@ -99,10 +103,15 @@ fn self_registered(sh: &Shell) -> Cmd<'_> {
     torture(sh).env("GLIBC_TUNABLES", "glibc.pthread.rseq=0").env("THISCPU_TIER", "rseq-cpu")
 }
 
-fn under_valgrind<'a>(sh: &'a Shell, arguments: &Arguments) -> Cmd<'a> {
-    let tests = tests(sh).env("THISCPU_TEST_RUNNER", VALGRIND).arg("::atomic");
-    let tests = tests.args(NOT_UNDER_VALGRIND.iter().flat_map(|name| ["--skip", name]));
-    if arguments.full { tests } else { tests.env("THISCPU_TEST_SLOWDOWN", SLOWNESS.to_string()) }
+fn under_valgrind<'a>(sh: &'a Shell, arguments: &Arguments) -> Result<Cmd<'a>> {
+    let skipped = NOT_UNDER_VALGRIND.iter().flat_map(|name| ["--skip", name]);
+    let list = tests(sh).args(["::atomic", "--list"]).args(skipped).read()?;
+    let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    let names: Vec<_> = arguments.part.select(names).collect();
+    ensure!(!names.is_empty(), "no test is left: the parts are more than the tests");
+    let tests = tests(sh).env("THISCPU_TEST_RUNNER", VALGRIND).args(["--exact", &names.join(",")]);
+    let slowdown = if arguments.full { 1 } else { SLOWNESS };
+    Ok(tests.env("THISCPU_TEST_SLOWDOWN", slowdown.to_string()))
 }
 
 /// Runs the program under valgrind, as cargo's runner.

@@ -15,6 +15,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail, ensure};
 use xshell::Shell;
 
+use crate::arguments::Part;
 use check::{Check, Verdict};
 use tree::Tree;
 
@@ -26,19 +27,11 @@ pub(crate) struct Arguments {
     /// Only mutants whose AREA/NAME or check contains this
     filter: Option<String>,
     /// Only part K of N of them, such as 2/3; but all patches must apply
-    #[arg(long, value_name = "K/N", value_parser = part)]
-    part: Option<(usize, usize)>,
+    #[arg(long, value_name = "K/N", default_value_t)]
+    part: Part,
     /// Print their names and what each breaks, and run nothing
     #[arg(long)]
     list: bool,
-}
-
-/// Parses the number of a part, and the number of parts.
-fn part(text: &str) -> Result<(usize, usize)> {
-    let (number, of) = text.split_once('/').context("not of the form K/N, such as 2/3")?;
-    let (number, of) = (number.parse()?, of.parse()?);
-    ensure!((1..=of).contains(&number), "the parts are 1 to {of}");
-    Ok((number, of))
 }
 
 /// One deliberate break.
@@ -73,8 +66,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     }
     let tree = Tree::copy(sh, "others")?;
     mutants.iter().try_for_each(|mutant| tree.check(sh, &mutant.patch))?;
-    let (number, of) = arguments.part.unwrap_or((1, 1));
-    let mutants: Vec<_> = mutants.into_iter().skip(number - 1).step_by(of).collect();
+    let mutants: Vec<_> = arguments.part.select(mutants).collect();
     // Builds for the abort harness take long and use one thread, so they run beside the others, in
     // a tree of their own.
     let (aborts, others): (Vec<_>, Vec<_>) =
