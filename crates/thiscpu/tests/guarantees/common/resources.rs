@@ -27,6 +27,16 @@ impl Drop for LimitGuard {
     }
 }
 
+/// Makes the calling thread's stack large enough for the calls that follow.
+///
+/// A stack that has to grow while address space is limited would end the process.
+#[inline(never)]
+fn grow_stack() {
+    // Not a temporary, which the compiler would make a static.
+    let bytes = [0_u8; 256 * 1024];
+    std::hint::black_box(&bytes);
+}
+
 /// Limits the address space to 300 KiB more than the process uses now.
 pub(crate) fn limit_address_space() -> LimitGuard {
     limit_address_space_to(300 * 1024)
@@ -34,6 +44,7 @@ pub(crate) fn limit_address_space() -> LimitGuard {
 
 /// Limits the address space to `room` bytes more than the process uses now.
 pub(crate) fn limit_address_space_to(room: u64) -> LimitGuard {
+    grow_stack();
     LimitGuard::new(libc::RLIMIT_AS, status_bytes("VmSize") as u64 + room)
 }
 
@@ -41,6 +52,7 @@ pub(crate) fn limit_address_space_to(room: u64) -> LimitGuard {
 ///
 /// Memory that is only reserved does not count.
 pub(crate) fn limit_data(room: u64) -> LimitGuard {
+    grow_stack();
     LimitGuard::new(libc::RLIMIT_DATA, status_bytes("VmData") as u64 + room)
 }
 
