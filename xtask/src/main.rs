@@ -49,7 +49,7 @@ enum Task {
     Header(header::Arguments),
     /// Check what the design assumes of arm64's memory model
     Litmus(litmus::Arguments),
-    /// Check imports between layers, and the prose of code and documents
+    /// Check imports of layers, the tables of Rust and C, and the prose of code and documents
     Lint(lint::Arguments),
     /// Build and install the library for C and C++, the program, and the preloaded malloc
     Install(install::Arguments),

@@ -3,7 +3,9 @@
 mod layers;
 mod links;
 mod modules;
+mod parity;
 mod prose;
+mod public;
 
 use std::path::PathBuf;
 
@@ -17,7 +19,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
-    let findings = [layers::check(sh)?, prose::check(sh)?, links::check(sh)?].concat();
+    let (layers, prose) = (layers::check(sh)?, prose::check(sh)?);
+    let findings = [layers, prose, links::check(sh)?, parity::check(sh)?].concat();
     let is_wanted = |finding: &&String| {
         arguments.paths.is_empty() || arguments.paths.iter().any(|path| finding.starts_with(path))
     };

@@ -20,18 +20,20 @@ enum Definition {
     Path(Vec<String>),
 }
 
-#[derive(Debug, Default)]
-struct Module {
+#[derive(Default)]
+pub(super) struct Module {
     file: PathBuf,
     parent: usize,
     names: BTreeMap<String, Vec<Definition>>,
     globs: Vec<Vec<String>>,
     /// Paths that the module's code mentions.
     mentions: BTreeSet<Vec<String>>,
+    /// All items except inline modules, whose content is in modules of their own.
+    pub(super) items: Vec<Item>,
 }
 
 /// A crate's modules without tests and without what only models compile.
-pub(super) struct Crate(Vec<Module>);
+pub(super) struct Crate(pub(super) Vec<Module>);
 
 /// Follows no chain of `use`s that is longer than this.
 const MAX_DEPTH: usize = 16;
@@ -63,7 +65,7 @@ impl Crate {
         let name = || file.display().to_string();
         let text = std::fs::read_to_string(file).with_context(name)?;
         let items = syn::parse_file(&text).with_context(name)?.items;
-        self.add(file, directory, parent, &items)
+        self.add(file, directory, parent, items)
     }
 
     fn add(
@@ -71,22 +73,23 @@ impl Crate {
         file: &Path,
         directory: &Path,
         parent: usize,
-        items: &[Item],
+        items: Vec<Item>,
     ) -> Result<usize> {
         let index = self.0.len();
         self.0.push(Module { file: file.to_owned(), parent, ..Module::default() });
-        for item in items.iter().filter(|item| !is_left_out(attributes(item))) {
-            self.add_item(index, directory, item)?;
+        for mut item in items.into_iter().filter(|item| !is_left_out(attributes(item))) {
+            self.add_item(index, directory, &mut item)?;
+            self.0[index].items.push(item);
         }
         Ok(index)
     }
 
-    fn add_item(&mut self, index: usize, directory: &Path, item: &Item) -> Result<()> {
+    fn add_item(&mut self, index: usize, directory: &Path, item: &mut Item) -> Result<()> {
         match item {
             Item::Mod(module) => {
                 let name = module.ident.to_string();
                 let inside = directory.join(&name);
-                let child = match &module.content {
+                let child = match module.content.take() {
                     Some((_, items)) => {
                         let file = self.0[index].file.clone();
                         self.add(&file, &inside, index, items)?
@@ -126,7 +129,7 @@ impl Crate {
     }
 
     /// Returns the modules that define what `path` may name in module `from`.
-    fn resolve(&self, from: usize, path: &[String], depth: usize) -> Vec<usize> {
+    pub(super) fn resolve(&self, from: usize, path: &[String], depth: usize) -> Vec<usize> {
         let Some((first, rest)) = path.split_first().filter(|_| depth < MAX_DEPTH) else {
             return Vec::new();
         };
@@ -139,6 +142,14 @@ impl Crate {
             "super" => self.resolve_in(self.0[from].parent, rest, depth),
             _ => self.resolve_in(from, path, depth),
         }
+    }
+
+    /// Returns the module `name` of `parent`.
+    pub(super) fn child(&self, parent: usize, name: &str) -> Option<usize> {
+        self.0[parent].names.get(name)?.iter().find_map(|definition| match definition {
+            Definition::Module(child) => Some(*child),
+            _ => None,
+        })
     }
 
     /// Resolves a path that begins with a name of `module`.
@@ -189,7 +200,7 @@ fn file_of(file: &Path, directory: &Path, name: &str, attributes: &[Attribute]) 
 }
 
 /// Returns whether only tests or models compile an item.
-fn is_left_out(attributes: &[Attribute]) -> bool {
+pub(super) fn is_left_out(attributes: &[Attribute]) -> bool {
     let mut conditions = attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
     conditions.any(|condition| condition.parse_args().is_ok_and(|meta| needs_test(&meta)))
 }
@@ -215,7 +226,7 @@ macro_rules! field {
     };
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
+pub(super) fn attributes(item: &Item) -> &[Attribute] {
     field!(
         item,
         attrs: Const Enum ExternCrate Fn ForeignMod Impl Macro Mod
@@ -224,7 +235,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     .map_or(&[], Vec::as_slice)
 }
 
-fn name_of(item: &Item) -> Option<String> {
+pub(super) fn name_of(item: &Item) -> Option<String> {
     let name = match item {
         Item::Fn(item) => &item.sig.ident,
         Item::Macro(item) => item.ident.as_ref()?,
@@ -234,7 +245,7 @@ fn name_of(item: &Item) -> Option<String> {
 }
 
 /// Returns the paths of a `use`, each with the name that it binds; none for a glob.
-fn flatten(tree: &UseTree) -> Vec<(Vec<String>, Option<String>)> {
+pub(super) fn flatten(tree: &UseTree) -> Vec<(Vec<String>, Option<String>)> {
     let mut found = Vec::new();
     add_paths(tree, &[], &mut found);
     found

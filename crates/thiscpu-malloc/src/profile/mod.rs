@@ -39,6 +39,8 @@ use crate::fast_path::{PROFILED, has_flag, set_profiled};
 pub(crate) use blocks::{
     forget_large, free_sampled, resized_large, sample, sample_large, sample_run, usable_size,
 };
+/// For `define_malloc`, which expands in other crates.
+#[doc(hidden)]
 pub use countdown::INTERVAL;
 pub use file::write_file;
 pub use peak::call_at_peaks;
