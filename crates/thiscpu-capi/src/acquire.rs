@@ -4,6 +4,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
+use std::ptr::NonNull;
 use std::sync::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -15,7 +16,7 @@ use thiscpu::__internal::Lock;
 use thiscpu::{Budget, Lease};
 
 use crate::budget::{BudgetRef, ThiscpuBudget};
-use crate::ffi::{OutParam, UninitHandle, catch, create, deref};
+use crate::ffi::{OutParam, UninitHandle, catch, create, deref, free};
 use crate::lease::ThiscpuLease;
 use crate::status::Status;
 
@@ -120,9 +121,9 @@ impl ThiscpuAcquire {
         if unsafe { (*this).references.fetch_sub(1, Release) } == 1 {
             // Acquire: pairs with the Release of the other owners, whose uses come before.
             fence(Acquire);
-            // SAFETY: `thiscpu_budget_acquire_async` made the handle by `Box::into_raw`, and no
+            // SAFETY: `thiscpu_budget_acquire_async` made the handle, which is not null, and no
             // reference is left. The request is `ManuallyDrop`.
-            drop(unsafe { Box::from_raw(this.cast_mut()) });
+            unsafe { free(NonNull::new_unchecked(this.cast_mut())) };
         }
     }
 

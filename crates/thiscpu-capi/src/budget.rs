@@ -12,7 +12,7 @@ use std::time::Duration;
 use thiscpu::__internal::capi::{BUDGET_GATE_AT, BUDGET_SCALE};
 use thiscpu::{AcquireError, Budget, TryAcquireError};
 
-use crate::ffi::{catch, create, deref, write};
+use crate::ffi::{catch, create, deref, free, write};
 use crate::last_error;
 use crate::status::Status;
 
@@ -87,8 +87,8 @@ impl Drop for BudgetRef {
         if unsafe { self.0.as_ref() }.owners.fetch_sub(1, Release) == 1 {
             // Acquire: pairs with the Release of the other owners, whose calls come before.
             fence(Acquire);
-            // SAFETY: `create` made the handle by `Box::into_raw`, and no owner is left.
-            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+            // SAFETY: `create` made the handle, and no owner is left.
+            unsafe { free(self.0) };
         }
     }
 }

@@ -8,7 +8,7 @@ use std::ptr::{NonNull, null_mut};
 use thiscpu::__internal::capi::{self, CACHE_GATE_AND_KEY_OFFSETS};
 use thiscpu::RawCache;
 
-use crate::ffi::{OutParam, catch, create, deref, destroy};
+use crate::ffi::{OutParam, catch, create, deref, destroy, free};
 use crate::status::Status;
 
 /// A cache of objects of one size, like the kernel's `kmem_cache`. Rust: `RawCache`.
@@ -125,16 +125,14 @@ pub unsafe extern "C" fn thiscpu_cache_close(
 ///
 /// The handle is null or live, and no other thread uses it. After `Ok` no thread may use it.
 unsafe fn close(cache: *mut ThiscpuCache) -> (Result<(), Status>, usize) {
-    if cache.is_null() {
-        return (Ok(()), 0);
-    }
+    let Some(handle) = NonNull::new(cache) else { return (Ok(()), 0) };
     // SAFETY: the caller guarantees that the handle is live and its own. The copy replaces the
     // original: either the memory is freed without a drop, or the cache is written back.
     match unsafe { cache.read() }.0.close() {
         Ok(()) => {
-            // SAFETY: `create` made the handle by `Box::into_raw`. `ManuallyDrop` keeps its
-            // content, which `close` has consumed, from being dropped again.
-            drop(unsafe { Box::from_raw(cache.cast::<ManuallyDrop<ThiscpuCache>>()) });
+            // SAFETY: `create` made the handle. `ManuallyDrop` keeps its content, which `close` has
+            // consumed, from being dropped again.
+            unsafe { free(handle.cast::<ManuallyDrop<ThiscpuCache>>()) };
             (Ok(()), 0)
         }
         Err(in_use) => {

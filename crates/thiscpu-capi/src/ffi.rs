@@ -1,11 +1,12 @@
 //! The boundary that every function passes: panics become statuses, and pointers are checked.
 
-use std::alloc::{Layout, alloc};
+use std::alloc::Layout;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 
-use thiscpu::__internal::capi::PanicReason;
+use thiscpu::__internal::capi::{PanicReason, handles};
 
 use crate::inline_abi;
 use crate::last_error;
@@ -124,25 +125,40 @@ pub(crate) unsafe fn create<T>(
     })
 }
 
-/// Memory for a handle. `Box::new` would end the process where there is none.
-pub(crate) struct UninitHandle<T>(Box<MaybeUninit<T>>);
+/// Memory for a handle, without a value.
+pub(crate) struct UninitHandle<T>(NonNull<T>);
 
 impl<T> UninitHandle<T> {
     pub(crate) fn new() -> Result<UninitHandle<T>, Status> {
-        const { assert!(size_of::<T>() > 0) };
-        // SAFETY: the layout's size is not 0, as just asserted.
-        let memory = unsafe { alloc(Layout::new::<T>()) }.cast::<MaybeUninit<T>>();
-        if memory.is_null() {
-            return Err(Status::NoMemory);
-        }
-        // SAFETY: the memory is from the global allocator, with the layout of a `T`, and only
-        // this box owns it. `MaybeUninit` needs no initialization.
-        Ok(UninitHandle(unsafe { Box::from_raw(memory) }))
+        let memory = handles::allocate(Layout::new::<T>()).ok_or(Status::NoMemory)?;
+        Ok(UninitHandle(memory.cast()))
     }
 
     pub(crate) fn init(self, value: T) -> *mut T {
-        Box::into_raw(Box::write(self.0, value))
+        let handle = ManuallyDrop::new(self).0;
+        // SAFETY: the memory has the layout of a `T`, and only this call knows it.
+        unsafe { handle.write(value) };
+        handle.as_ptr()
     }
+}
+
+impl<T> Drop for UninitHandle<T> {
+    fn drop(&mut self) {
+        // SAFETY: the memory is from `handles::allocate`, and this owns it alone.
+        unsafe { handles::free(self.0.cast()) };
+    }
+}
+
+/// Drops the value of a handle, and frees its memory.
+///
+/// # Safety
+///
+/// The handle is from [`UninitHandle::init`], and no thread uses it any more.
+pub(crate) unsafe fn free<T>(handle: NonNull<T>) {
+    // Frees the memory even if the value's drop panics.
+    let memory = UninitHandle(handle);
+    // SAFETY: the handle has a value, which the caller does not use any more.
+    unsafe { memory.0.drop_in_place() };
 }
 
 /// Destroys a handle. Null is allowed and does nothing.
@@ -156,10 +172,10 @@ pub(crate) unsafe fn destroy<T>(handle: *mut T) -> Status {
         if !handle.is_aligned() {
             return Err(Status::Misaligned);
         }
-        if !handle.is_null() {
-            // SAFETY: `create` made the handle by `Box::into_raw`, and the caller guarantees that
-            // no thread uses it any more.
-            drop(unsafe { Box::from_raw(handle) });
+        if let Some(handle) = NonNull::new(handle) {
+            // SAFETY: `create` made the handle, and the caller guarantees that no thread uses it
+            // any more.
+            unsafe { free(handle) };
         }
         Ok(())
     })

@@ -1,12 +1,13 @@
 //! Leases: units of a budget with an owner.
 
 use std::cell::Cell;
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use thiscpu::Budget;
 
 use crate::budget::{BudgetRef, ThiscpuBudget};
-use crate::ffi::{OutParam, catch, create, deref, destroy, write};
+use crate::ffi::{OutParam, catch, create, deref, destroy, free, write};
 use crate::status::Status;
 
 /// Units of a budget, which are released together with their handle. Rust: `OwnedLease`.
@@ -173,9 +174,9 @@ pub unsafe extern "C" fn thiscpu_lease_merge(
             return Err(Status::WrongBudget);
         }
         into.units.set(into.units.get() + from.units.take());
-        // SAFETY: `create` made the handle by `Box::into_raw`, and no thread uses it any more: the
+        // SAFETY: `create` made the handle, which is not null, and no thread uses it any more: the
         // header says that it is destroyed. Its reference above is not used below.
-        drop(unsafe { Box::from_raw(other) });
+        unsafe { free(NonNull::new_unchecked(other)) };
         Ok(())
     })
 }
@@ -195,8 +196,8 @@ pub unsafe extern "C" fn thiscpu_lease_forget(lease: *mut ThiscpuLease, units: *
         // SAFETY: the header requires that `units` is null or valid for writes, and the handle null
         // or live.
         let (out, held) = unsafe { (OutParam::optional(units)?, deref(lease)?.units.take()) };
-        // SAFETY: `create` made the handle by `Box::into_raw`, and no thread uses it any more.
-        drop(unsafe { Box::from_raw(lease) });
+        // SAFETY: `create` made the handle, which is not null, and no thread uses it any more.
+        unsafe { free(NonNull::new_unchecked(lease)) };
         if let Some(out) = out {
             out.write(held);
         }

@@ -167,7 +167,7 @@ fn alloc_lanes() -> Option<usize> {
 impl Drop for Budget {
     fn drop(&mut self) {
         if let Some(item) = self.gate.load().item() {
-            region::lock().free(item, credit::BYTES);
+            region::free(item, credit::BYTES);
         }
     }
 }

@@ -205,7 +205,7 @@ impl<const N: usize> Core<N> {
 impl<const N: usize> Drop for Core<N> {
     fn drop(&mut self) {
         if let (Some(item), Some(tier)) = (self.gate.load().item(), startup::chosen()) {
-            region::lock().free(item, N * super::cell::bytes(tier));
+            region::free(item, N * super::cell::bytes(tier));
         }
     }
 }

@@ -49,7 +49,7 @@ impl Item {
 
 impl Drop for Item {
     fn drop(&mut self) {
-        region::lock().free(self.address(), self.size);
+        region::free(self.address(), self.size);
     }
 }
 

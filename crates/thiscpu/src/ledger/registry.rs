@@ -163,7 +163,7 @@ impl<const N: usize> LedgerCore<N> {
 impl<const N: usize> Drop for LedgerCore<N> {
     fn drop(&mut self) {
         if let Some(item) = self.item() {
-            region::lock().free(item, cache::bytes(N));
+            region::free(item, cache::bytes(N));
         }
         let mut next = self.first.load(Relaxed);
         while next != 0 {

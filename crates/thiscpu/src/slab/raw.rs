@@ -254,9 +254,8 @@ impl RawCache {
             self.group.close();
             return Ok(());
         };
-        self.handle().shrink();
         // This thread holds no lock here.
-        purge::purge_if_due();
+        purge::purge_freed_by(|| self.handle().shrink());
         match backend.objects_outside_slabs_locked() {
             0 => {
                 backend.wait_for_unlock();

@@ -7,7 +7,7 @@
 
 use core::ptr;
 use core::sync::atomic::{
-    AtomicPtr, AtomicU32,
+    AtomicPtr, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
@@ -47,8 +47,17 @@ pub(crate) fn init() {
 
 /// Returns the size of a page that is not huge, in bytes.
 pub(super) fn page_bytes() -> usize {
-    // SAFETY: sysconf reads a constant.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+    static BYTES: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: the number leads to nothing else, and all threads store the same one.
+    match BYTES.load(Relaxed) {
+        0 => {
+            // SAFETY: sysconf reads a constant.
+            let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize };
+            BYTES.store(bytes, Relaxed);
+            bytes
+        }
+        bytes => bytes,
+    }
 }
 
 fn wiped_page() -> Option<*mut AtomicU32> {

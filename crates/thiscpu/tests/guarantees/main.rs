@@ -21,6 +21,7 @@ mod in_flight;
 mod ledger;
 mod ledger_single_step;
 mod memory;
+mod memory_return;
 mod pairs;
 mod plugin;
 mod properties;
@@ -58,9 +59,9 @@ fn main() -> ExitCode {
     common::run(&scenarios_of! {
         adds, bounds, budget, budget_close, budget_forks, budget_over_release, budget_owned,
         budget_waiters, cancellation, compare_set_take, first_use, forks, in_flight, ledger,
-        ledger_single_step, memory, pairs, plugin, properties, sandbox, signals, single_step, slab,
-        slab_constructed, slab_constructed_forks, slab_direct, slab_forks, slab_free_pages,
-        slab_heap_errors, slab_low_memory, slab_memory, slab_sandbox, slab_shards, stack_use,
-        stacks, sums, thread_exit, tiers, vforks, words
+        ledger_single_step, memory, memory_return, pairs, plugin, properties, sandbox, signals,
+        single_step, slab, slab_constructed, slab_constructed_forks, slab_direct, slab_forks,
+        slab_free_pages, slab_heap_errors, slab_low_memory, slab_memory, slab_sandbox, slab_shards,
+        stack_use, stacks, sums, thread_exit, tiers, vforks, words
     })
 }

@@ -318,6 +318,20 @@ pub fn purge_some(most_bytes: usize) -> usize {
     ARENA.purge(most_bytes / CHUNK_BYTES) * CHUNK_BYTES
 }
 
+/// Calls `free`, and purges as many chunks as it freed, if many free chunks have pages then.
+///
+/// For a cache that closes: the program shows by that that it does not need the memory again. The
+/// caller holds no lock.
+pub(crate) fn purge_freed_by(free: impl FnOnce()) {
+    let before = ARENA.dirty.load(Relaxed);
+    free();
+    purge_if_due();
+    let freed = ARENA.dirty.load(Relaxed).saturating_sub(before);
+    if freed > 0 && ARENA.is_purge_possible() && !Host::is_vfork_child() {
+        purge_some(freed * CHUNK_BYTES);
+    }
+}
+
 /// Returns whether any free chunk may have pages; an estimate.
 pub fn has_free_pages() -> bool {
     ARENA.dirty.load(Relaxed) > 0

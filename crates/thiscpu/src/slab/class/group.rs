@@ -176,7 +176,7 @@ impl Group {
         if let Some(item) = self.gate.load().item() {
             self.gate.close_forever();
             self.unpublish();
-            region::lock().free(item, self.item_bytes());
+            region::free(item, self.item_bytes());
         }
         self.key.store(0, Relaxed);
     }

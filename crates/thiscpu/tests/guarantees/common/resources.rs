@@ -61,6 +61,15 @@ pub(crate) fn can_lock_all() -> Result<(), String> {
     lock_all().map_err(|error| format!("needs to lock memory: {error}"))
 }
 
+/// Returns how many page faults of this process needed no input or output.
+pub(crate) fn page_faults() -> i64 {
+    // SAFETY: zeros are a valid `rusage`.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes to a valid structure.
+    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) }, 0);
+    usage.ru_minflt
+}
+
 /// Locks all present and future memory.
 pub(crate) fn lock_all() -> io::Result<()> {
     set_limit(libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY)?;
