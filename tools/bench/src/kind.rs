@@ -11,6 +11,7 @@ use crate::{
         alloc::{self, AllocCase},
         budget, commit, fault,
         ledger::{self, audit, snapshot_all},
+        lifetime,
         memory::{self, Many},
         metrics, slowdown, threshold, token,
         walk::{self, Cell},
@@ -98,6 +99,8 @@ kinds! {
     MemoryAccounts: Memory "accounts", Fixed(memory::THREADS),
         [(Many::Accounts.contenders()) Many::Accounts.measure],
         "1,000,000 accounts of four counters, each used from two CPUs; one round";
+    Lifetime: Lifetime "", Default(&[2, 64]), [(&[Name::ThisCpu]) lifetime::measure],
+        "A random one of 1,000,000 counters dropped, and another made and used; also one of 1,000";
     Far: Budget "far", Default(&[1, 2]), [budgets budget::far::<C>],
         "One block allocated and freed, far from the limit";
     Near: Budget "near", Default(&[2, 16]), [budgets budget::near::<C>],
@@ -154,7 +157,7 @@ impl Kind {
     pub(crate) const fn runs_by_default(self) -> bool {
         match self {
             Self::Alloc(case) => case.runs_by_default(),
-            Self::Walk(_) => false,
+            Self::Walk(_) | Self::Lifetime => false,
             _ => true,
         }
     }

@@ -102,6 +102,10 @@ metrics! {
         "Resident memory with all objects, less that without them";
     PEAK_BYTES: Median "peak_bytes" "bytes" "peak"
         "The most memory that was resident, less that before the first allocation";
+    TIME_PER_OP_ALONE: Median "time_per_op_alone" "ns" "alone"
+        "Time of an operation with a thousand counters";
+    LIFETIME_RATIO: Median "lifetime_ratio" "ratio" "this / alone"
+        "Time of an operation with a million counters / with a thousand, round by round";
     TIME_PER_CREATE: Median "time_per_create" "ns" "time per create"
         "Time to make a counter or to open an account";
 }

@@ -20,6 +20,7 @@ pub(crate) mod child_spec;
 pub(crate) mod commit;
 pub(crate) mod fault;
 pub(crate) mod ledger;
+pub(crate) mod lifetime;
 pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod slowdown;
@@ -35,6 +36,7 @@ named_enum! {
         Sum "sum" "One thread sums a counter while others add",
         Threshold "threshold" "Every thread compares a counter with a limit near its value",
         Memory "memory" "Memory of many counters, or accounts",
+        Lifetime "lifetime" "Counters are made, used and dropped",
         Budget "budget" "Blocks are allocated up to a shared limit, and freed",
         Fault "fault" "Page faults are charged to an account",
         Ledger "ledger" "Accounts of many owners are charged",

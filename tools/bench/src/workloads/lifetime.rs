@@ -1,0 +1,71 @@
+//! `lifetime`: counters are made, used and dropped, alone and among a million others.
+//!
+//! An operation drops a counter and makes another, which it adds to until the counter takes memory
+//! in the lanes. A slice with a thousand counters comes first: their memory is as fresh as it ever
+//! is. Then there are a million, of which each operation replaces a random one. So after a while
+//! free memory is scattered over that of all counters. Only this library takes part: no other
+//! contender gives the memory of a counter back.
+
+use std::sync::Mutex;
+
+use anyhow::{Context as _, ensure};
+use thiscpu::Counter;
+use thiscpu_test_support::random::Random;
+
+use super::{Measured, Setting};
+use crate::metric::{LIFETIME_RATIO, TIME_PER_OP, TIME_PER_OP_ALONE};
+
+/// The counters in the first slice, and in the second one.
+const ALONE: usize = 1_000;
+const AMONG: usize = 1_000_000;
+
+/// Enough adds for a new counter to take memory in the lanes.
+const ADDS: i64 = 40;
+
+/// The slices' worth of replacements that scatter free memory before the second slice.
+const SCATTERED_PART: usize = 2;
+
+/// Measures the time of a counter's life among a million others, and alone.
+pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
+    let among = if setting.is_trial { AMONG / 100 } else { AMONG };
+    let alone = time_per_life(setting, ALONE)?;
+    let among = time_per_life(setting, among)?;
+    Ok(vec![
+        TIME_PER_OP.reads(among),
+        TIME_PER_OP_ALONE.reads(alone),
+        LIFETIME_RATIO.reads(among / alone),
+    ])
+}
+
+/// Returns the time to replace a random one of `count` counters, in nanoseconds.
+fn time_per_life(setting: &Setting<'_>, count: usize) -> anyhow::Result<f64> {
+    let mut counters: Vec<Counter> = (0..count).map(|_| used()).collect();
+    let mut random = Random::new(u64::from(setting.round) + 1);
+    for _ in 0..count / SCATTERED_PART {
+        counters[random.below(count as u64) as usize] = used();
+    }
+    let share = (count / setting.threads).max(1);
+    // Each thread takes its share, and keeps it locked.
+    let shares: Vec<Mutex<&mut [Counter]>> = counters.chunks_mut(share).map(Mutex::new).collect();
+    let prepare = |thread: usize| {
+        let mut share = shares.get(thread).and_then(|share| share.try_lock().ok());
+        let mut random = Random::new(thread as u64 + 1);
+        move || {
+            let share = share.as_mut().context("each thread has counters of its own")?;
+            let at = random.below(share.len() as u64) as usize;
+            share[at] = used();
+            Ok(())
+        }
+    };
+    let time = setting.slice(16, prepare)?.op_ns()?;
+    let wrong = counters.iter().find(|counter| counter.sum() != ADDS);
+    ensure!(wrong.is_none(), "{ADDS} was added, but the sum is {:?}", wrong.map(Counter::sum));
+    Ok(time)
+}
+
+/// Makes a counter that has memory in the lanes.
+fn used() -> Counter {
+    let counter = Counter::new();
+    (0..ADDS).for_each(|_| counter.inc());
+    counter
+}
