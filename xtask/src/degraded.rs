@@ -36,8 +36,11 @@ const VALGRIND: &str = "valgrind --quiet --error-exitcode=99 --leak-check=no --f
 /// They count or limit memory, of which valgrind uses a part. They read an unused stack, which
 /// valgrind takes for undefined. They need single steps, which it skips, or a `vfork` that is no
 /// `fork`.
-const NOT_UNDER_VALGRIND: [&str; 29] = [
+const NOT_UNDER_VALGRIND: [&str; 32] = [
     "stack_use::",
+    "degradations::lane_without_memory",
+    "degradations::items_without_memory",
+    "degradations::sheaves_without_memory",
     "memory_return::",
     "vforks::scopes_nest",
     "vforks::child_may_be_first_user",

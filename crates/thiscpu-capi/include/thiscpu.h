@@ -367,6 +367,34 @@ typedef struct thiscpu_stack thiscpu_stack;
 typedef struct thiscpu_word thiscpu_word;
 
 /**
+ * A thing that is slower than it could be in this process, since when, and why.
+ *
+ * The strings stay valid forever. Rust: `Degradation`.
+ */
+typedef struct thiscpu_degradation {
+  /**
+   * A short name, such as `membarrier`; the page on guarantees lists all of them.
+   */
+  const char *name;
+  /**
+   * The loss and its cause, in one sentence without a full stop.
+   */
+  const char *reason;
+  /**
+   * The time of the first occurrence, in nanoseconds since 1970, by the system's clock.
+   */
+  uint64_t since_unix_ns;
+  /**
+   * How often it occurred.
+   */
+  uint64_t occurrences;
+  /**
+   * The error number (`errno`) of the first occurrence, or 0.
+   */
+  int error;
+} thiscpu_degradation;
+
+/**
  * Bounds of a counter's value, which was within them at one instant of the call.
  */
 typedef struct thiscpu_bounds {
@@ -497,6 +525,35 @@ const char *thiscpu_last_error(void);
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_get_tier(enum thiscpu_tier *tier);
+
+/**
+ * Stores the degradations of this process, and their number in `*count`.
+ *
+ * `degradations` is an array of `capacity` elements; if there are more degradations, the first
+ * `capacity` are stored. There are at most 16. On a healthy system there are none. The list has
+ * all that calls have met so far, also if they have passed. A child of `fork` inherits the list of
+ * its parent.
+ *
+ * - NULL: allowed for `degradations` if `capacity` is 0; not for `count`.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_degradations(struct thiscpu_degradation *degradations,
+                                         size_t capacity,
+                                         size_t *count);
+
+/**
+ * Returns how many calls have used the shared lane because their thread had no lane.
+ *
+ * On a healthy system few do: calls of a thread whose new CPU gets its lane while another thread
+ * changes the lanes, and calls in destructors of an exiting thread or in children of `vfork`. A
+ * number that grows quickly means that threads have no lane; `thiscpu_degradations` says why.
+ *
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+uint64_t thiscpu_shared_lane_calls(void);
 
 /**
  * Creates a counter of value 0 and stores its handle in `*counter`.

@@ -13,6 +13,7 @@ pub mod acquire;
 pub mod budget;
 pub mod cache;
 pub mod counter;
+pub mod degradation;
 mod ffi;
 mod inline_abi;
 pub mod last_error;

@@ -1,8 +1,11 @@
 //! `thiscpu doctor` as users see it: text, JSON, and exit status.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
+use thiscpu_test_support::seccomp;
 
 fn doctor(args: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thiscpu"));
@@ -35,6 +38,47 @@ fn doctor_reports_tier_and_reason() {
     let text = doctor(&[], &[("THISCPU_TIER", "atomic")]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.starts_with("tier           atomic (requested by THISCPU_TIER)"), "{text}");
+}
+
+#[test]
+fn doctor_lists_degradations() {
+    let seconds = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let (before, report) = (seconds(), json(&[("THISCPU_TIER", "atomic")]));
+    let [degradation] = &report["degradations"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert_eq!(degradation["kind"], "atomic-tier");
+    assert_eq!((&degradation["errno"], &degradation["occurrences"]), (&Value::Null, &1.into()));
+    let since = degradation["since_unix_seconds"].as_f64().unwrap();
+    assert!(before <= since && since <= seconds(), "{report}");
+    assert_eq!(report["shared_lane_calls"], 0);
+    let text = String::from_utf8(doctor(&[], &[("THISCPU_TIER", "atomic")]).stdout).unwrap();
+    let line = text.lines().find(|line| line.starts_with("degraded")).unwrap();
+    for part in ["atomic-tier: calls use atomics", "; since ", " GMT, 1 times"] {
+        assert!(line.contains(part), "{line}");
+    }
+    let best = json(&[]);
+    let is_healthy = best["degradations"].as_array().unwrap().is_empty();
+    assert_eq!(is_healthy, best["tier"] != "atomic", "{best}");
+}
+
+// The status is that of the atomic tier, although this tier may have sections.
+#[test]
+fn doctor_ends_with_3_when_something_is_degraded() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thiscpu"));
+    command.args(["doctor", "--json"]);
+    let deny = || {
+        let refusal = libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32;
+        seccomp::install([(libc::SYS_madvise, refusal)], libc::SECCOMP_RET_ALLOW)
+    };
+    // SAFETY: the child has one thread, and the C library lets it allocate.
+    unsafe { command.pre_exec(deny) };
+    let Ok(output) = command.output() else { return eprintln!("skipped: no seccomp filters") };
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let listed = report["degradations"].as_array().unwrap().iter();
+    let fork_detection = listed.filter(|degradation| degradation["kind"] == "fork-detection");
+    let errors =
+        fork_detection.map(|degradation| degradation["errno"].as_i64()).collect::<Vec<_>>();
+    assert_eq!(errors, [Some(libc::EINVAL.into())], "{report}");
+    assert_eq!(output.status.code(), Some(3), "{report}");
 }
 
 #[test]

@@ -167,6 +167,7 @@ pub use slab::{
     RawPrefilled,
 };
 pub use sys::cpu_set::CpuSet;
+pub use sys::degradation::{Degradation, DegradationKind, degradations, shared_lane_calls};
 pub use sys::rseq::Registrar;
 pub use sys::startup::tier;
 pub use system_info::{SystemInfo, system_info};

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::lanes::{region, table};
 use crate::sys::cpu_set::CpuSet;
+use crate::sys::degradation::{Degradation, degradations, shared_lane_calls};
 use crate::sys::rseq::Registrar;
 use crate::sys::startup;
 use crate::sys::topology;
@@ -16,7 +17,7 @@ pub struct SystemInfo {
     pub tier: Tier,
     /// Whether `THISCPU_TIER` forced the tier.
     pub forced: bool,
-    /// Why each better tier is not available, the best first; empty if all are.
+    /// Why each better tier was not available at the start, the best first; empty if all were.
     pub obstacles: Vec<(Tier, &'static str)>,
     /// The party that registers threads with rseq.
     pub registrar: Registrar,
@@ -28,14 +29,18 @@ pub struct SystemInfo {
     pub mm_cid: bool,
     /// Whether membarrier can fence sections; if not, its error number.
     pub membarrier: Result<(), i32>,
-    /// The CPUs that this machine can ever have.
-    pub cpus_possible: CpuSet,
+    /// The CPUs that this machine can ever have. Boxed, as all sets here, because it is large.
+    pub cpus_possible: Box<CpuSet>,
     /// The CPUs that are online, or `None` if the system does not say.
-    pub cpus_online: Option<CpuSet>,
+    pub cpus_online: Option<Box<CpuSet>>,
     /// The CPUs that the calling thread may run on.
-    pub cpus_allowed: CpuSet,
+    pub cpus_allowed: Box<CpuSet>,
     /// The NUMA nodes that are online.
-    pub nodes: CpuSet,
+    pub nodes: Box<CpuSet>,
+    /// The things that are slower than they could be, since when, and why; see [`degradations`].
+    pub degradations: Vec<Degradation>,
+    /// How many calls used the shared lane for lack of another; see [`shared_lane_calls`].
+    pub shared_lane_calls: u64,
     /// The number of lanes in use: CPUs seen so far or, with `mm_cid`, CPUs used at once.
     pub lanes_in_use: usize,
     /// The largest possible number of lanes.
@@ -61,8 +66,8 @@ pub struct SystemInfo {
 /// ```
 pub fn system_info() -> Result<SystemInfo, Error> {
     let tier = startup::tier()?;
-    let choice = startup::choose()?;
-    let obstacles = [(Tier::RseqCid, choice.why_not_cid), (Tier::RseqCpu, choice.why_not_rseq)];
+    let choice = startup::survey(tier);
+    let obstacles = [(Tier::RseqCid, *choice.why_not_cid), (Tier::RseqCpu, *choice.why_not_rseq)];
     Ok(SystemInfo {
         tier,
         forced: choice.forced,
@@ -72,13 +77,28 @@ pub fn system_info() -> Result<SystemInfo, Error> {
         rseq_feature_size: choice.registration.feature_size,
         mm_cid: choice.registration.has_mm_cid(),
         membarrier: choice.fence,
-        cpus_possible: topology::possible(),
-        cpus_online: topology::online(),
-        cpus_allowed: topology::affinity(0).unwrap_or_else(CpuSet::empty),
-        nodes: topology::nodes(),
+        cpus_possible: boxed(topology::possible),
+        cpus_online: boxed_if_known(topology::online),
+        cpus_allowed: boxed(|| topology::affinity(0).unwrap_or_else(CpuSet::empty)),
+        nodes: boxed(topology::nodes),
+        degradations: degradations().collect(),
+        shared_lane_calls: shared_lane_calls(),
         lanes_in_use: table::in_use(),
         lanes_max: region::lanes_max(),
         counter_bytes: size_of::<crate::Counter>(),
         counter_bytes_per_lane: crate::counter::bytes_per_lane(tier),
     })
+}
+
+/// Returns a set on the heap.
+///
+/// Not inlined, as the function below, so that the stack holds one set at a time.
+#[inline(never)]
+fn boxed(make: fn() -> CpuSet) -> Box<CpuSet> {
+    Box::new(make())
+}
+
+#[inline(never)]
+fn boxed_if_known(make: fn() -> Option<CpuSet>) -> Option<Box<CpuSet>> {
+    make().map(Box::new)
 }

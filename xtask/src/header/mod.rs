@@ -20,10 +20,11 @@ const CRATE: &str = "crates/thiscpu-capi";
 const HEADER: &str = "include/thiscpu.h";
 const SECTIONS_HEADER: &str = "include/thiscpu_sections.h";
 /// In the order in which a reader meets them.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "status",
     "last_error",
     "tier",
+    "degradation",
     "counter",
     "budget",
     "lease",

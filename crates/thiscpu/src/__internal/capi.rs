@@ -1,5 +1,6 @@
-//! What `thiscpu-capi` needs: layouts for sections in C, and the reasons for panics.
+//! What `thiscpu-capi` needs: layouts for sections in C, reasons for panics, texts.
 
+use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
@@ -13,6 +14,7 @@ pub use crate::ledger::AccountSlot;
 pub use crate::slab::GATE_AND_KEY_OFFSETS as CACHE_GATE_AND_KEY_OFFSETS;
 pub use crate::sys::panic_reason::PanicReason;
 
+use crate::DegradationKind;
 use crate::RawCache;
 use crate::lanes::table::TABLE;
 use crate::ledger::Account;
@@ -181,6 +183,11 @@ pub fn finish_alloc(cache: &RawCache, encoded: usize) -> Option<NonNull<u8>> {
 /// Returns the operands of an account's charge section, which are constant while it is open.
 pub fn slot_of<const N: usize>(account: &Account<N>) -> AccountSlot {
     account.slot()
+}
+
+/// Returns the name and the reason of a degradation.
+pub fn degradation_texts(kind: DegradationKind) -> (&'static CStr, &'static CStr) {
+    kind.texts()
 }
 
 #[cfg(test)]

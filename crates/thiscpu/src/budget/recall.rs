@@ -161,7 +161,7 @@ impl Budget {
 
 /// Allocates memory in the lanes, unless another thread is changing the regions right now.
 fn alloc_lanes() -> Option<usize> {
-    region::try_lock()?.allocate(credit::BYTES, ITEM_ALIGN).ok()
+    region::try_lock()?.allocate_if_possible(credit::BYTES, ITEM_ALIGN)
 }
 
 impl Drop for Budget {

@@ -59,7 +59,8 @@ impl<const N: usize> Core<N> {
 
     /// Allocates memory in the lanes, unless another thread is changing the regions right now.
     fn alloc_lanes(&self) -> Option<usize> {
-        region::try_lock()?.allocate(N * cell::bytes(startup::tier_or_panic()), ITEM_ALIGN).ok()
+        let bytes = N * cell::bytes(startup::tier_or_panic());
+        region::try_lock()?.allocate_if_possible(bytes, ITEM_ALIGN)
     }
 }
 

@@ -8,6 +8,7 @@ use super::{region, table};
 use crate::sys::Host;
 use crate::sys::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sys::cpu_set::CPUS_MAX;
+use crate::sys::degradation::{self, DegradationKind};
 use crate::sys::machine::Machine as _;
 use crate::sys::rseq::index_ptr;
 use crate::sys::startup;
@@ -20,10 +21,20 @@ pub(crate) fn entry() -> usize {
 
 /// Tries to give this thread a lane, and returns whether it has one now.
 ///
-/// Registers the thread if this library registers threads, and assigns a lane to its index. Never
-/// waits; async-signal-safe.
+/// A caller that gets none uses the shared lane, which is counted. Registers the thread if this
+/// library registers threads, and assigns a lane to its index. Never waits; async-signal-safe.
 #[cold]
 pub(crate) fn acquire_lane() -> bool {
+    let has_lane = try_acquire_lane();
+    if !has_lane {
+        degradation::count_shared_lane_call();
+    }
+    has_lane
+}
+
+/// Acts as [`acquire_lane`], for a caller that counts its use of the shared lane itself.
+#[cold]
+pub(crate) fn try_acquire_lane() -> bool {
     let tier = startup::tier_or_panic();
     Host::register(tier) && Host::index(tier).is_some_and(assign_lane)
 }
@@ -34,6 +45,7 @@ pub(crate) fn acquire_lane() -> bool {
 /// add may call it; async-signal-safe.
 fn assign_lane(index: usize) -> bool {
     if index >= CPUS_MAX {
+        degradation::note(DegradationKind::Lanes, 0);
         return false;
     }
     if table::entry(index) != 0 {
@@ -45,7 +57,9 @@ fn assign_lane(index: usize) -> bool {
     if table::entry(index) != 0 {
         return true;
     }
-    if lane > region::lanes_max() || !regions.open_lane(lane) {
+    let opened = if lane > region::lanes_max() { Err(0) } else { regions.open_lane(lane) };
+    if let Err(errno) = opened {
+        degradation::note(DegradationKind::Lanes, errno);
         return false;
     }
     // In this order, so that a sum sees every lane that a thread finds in the table. SeqCst: pairs

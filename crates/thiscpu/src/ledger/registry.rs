@@ -27,7 +27,8 @@ impl<const N: usize> LedgerCore<N> {
         if self.item().is_some() || startup::tier_or_panic() == Tier::Atomic {
             return;
         }
-        if let Ok(item) = region::lock().allocate(cache::bytes(N), 2 * ITEM_ALIGN) {
+        let item = region::lock().allocate_if_possible(cache::bytes(N), 2 * ITEM_ALIGN);
+        if let Some(item) = item {
             // Release: pairs with the Acquire in `item`.
             self.item.store(item, Release);
         }

@@ -11,6 +11,7 @@ use super::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence as memory_fence,
 };
+use super::degradation::{self, DegradationKind};
 use super::lock::{Guard, Lock};
 use super::machine::{Machine as _, spins};
 use super::membarrier::FenceError;
@@ -90,6 +91,9 @@ pub(crate) fn by_membarrier() -> bool {
     // Other errors may pass, such as a kernel that is out of memory.
     if matches!(outcome, Err(libc::EPERM | libc::ENOSYS | libc::EINVAL | libc::EACCES)) {
         DENIED.store(true, Relaxed);
+    }
+    if let Err(error) = outcome {
+        degradation::note(DegradationKind::Membarrier, error);
     }
     outcome.is_ok()
 }

@@ -11,6 +11,9 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
+use super::degradation::{self, DegradationKind};
+use super::errno;
+
 /// The generation of a process that was not forked since its first use of this library.
 const FIRST: u32 = 1;
 
@@ -30,6 +33,7 @@ pub(crate) fn init() {
         return;
     }
     let page = wiped_page().unwrap_or_else(|| {
+        degradation::note(DegradationKind::ForkDetection, errno::last());
         // SAFETY: the handler only stores to a static, which the child of a multi-threaded process
         // may do.
         unsafe { libc::pthread_atfork(None, None, Some(clear_fallback)) };

@@ -4,6 +4,7 @@
 //! [`cpu_walk`] replaces it. If that is impossible too there is no fence, and callers that need one
 //! must give up.
 
+use super::degradation::{self, DegradationKind};
 use super::{cpu_walk, errno};
 
 const CMD_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 7;
@@ -46,10 +47,14 @@ pub(crate) struct FenceError {
 /// A child of `vfork` cannot walk, because it cannot list the threads of its parent.
 pub(crate) fn fence(is_vfork_child: bool) -> Result<(), FenceError> {
     membarrier_fence().or_else(|error| {
+        degradation::note(DegradationKind::Membarrier, error);
         let walked = match is_vfork_child {
             true => Err("a child of vfork cannot list the threads of its parent"),
             false => cpu_walk::run_on_every_cpu(),
         };
-        walked.map_err(|reason| FenceError { error, reason })
+        walked.map_err(|reason| {
+            degradation::note(DegradationKind::Fences, error);
+            FenceError { error, reason }
+        })
     })
 }

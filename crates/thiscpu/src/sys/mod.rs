@@ -8,6 +8,7 @@ pub(crate) mod atomic;
 pub(crate) mod bits;
 pub(crate) mod cpu_set;
 mod cpu_walk;
+pub(crate) mod degradation;
 pub(crate) mod double;
 pub(crate) mod env;
 pub(crate) mod errno;

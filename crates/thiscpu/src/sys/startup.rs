@@ -1,12 +1,14 @@
 //! Start-up: chooses the tier of this process, once.
 
 use core::fmt;
+use core::ptr;
 use core::sync::atomic::{
-    AtomicBool, AtomicU8,
+    AtomicBool, AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 use std::ffi::CStr;
 
+use super::degradation::{self, DegradationKind};
 use super::{double, env, errno, fork, keep_mapped, membarrier, rseq, stderr::write_line};
 use crate::error::{Error, UnknownTier};
 use crate::tier::Tier;
@@ -16,6 +18,9 @@ pub(crate) use crate::model::tier as chosen;
 
 /// The tier plus one, or 0 before start-up.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
+
+/// Why start-up could not choose `rseq-cid`, or sections at all; null before start-up.
+static WHY_NOT: [AtomicPtr<&'static str>; 2] = [const { AtomicPtr::new(ptr::null_mut()) }; 2];
 
 #[cfg(not(thiscpu_model))]
 #[inline]
@@ -85,9 +90,16 @@ fn initialize(choice: &Choice) -> Tier {
     let number = 1 + Tier::ALL.iter().position(|&tier| tier == choice.tier).unwrap_or(2) as u8;
     // The first choice stands, because objects are laid out by it. Threads may come to different
     // choices if a sandbox restricts only some of them. AcqRel: pairs with the Acquire in `chosen`.
-    if CHOSEN.compare_exchange(0, number, AcqRel, Acquire).is_ok() && choice.tier != Tier::Atomic {
-        // Until this is done sections are refused, and adds go to the shared lane.
-        choice.registration.publish(choice.tier == Tier::RseqCid);
+    if CHOSEN.compare_exchange(0, number, AcqRel, Acquire).is_ok() {
+        for (noted, why) in WHY_NOT.iter().zip([choice.why_not_cid, choice.why_not_rseq]) {
+            // Relaxed: the texts are constants.
+            noted.store(ptr::from_ref(why).cast_mut(), Relaxed);
+        }
+        match choice.tier {
+            Tier::Atomic => degradation::note(DegradationKind::AtomicTier, 0),
+            // Until this is done sections are refused, and adds go to the shared lane.
+            tier => choice.registration.publish(tier == Tier::RseqCid),
+        }
     }
     chosen().unwrap_or(choice.tier)
 }
@@ -100,9 +112,9 @@ pub(crate) struct Choice {
     /// Whether the kernel offers the fence; if not, the error number.
     pub(crate) fence: Result<(), i32>,
     /// Why `rseq-cid` is not available; empty if it is.
-    pub(crate) why_not_cid: &'static str,
+    pub(crate) why_not_cid: &'static &'static str,
     /// Why sections are not available; empty if they are.
-    pub(crate) why_not_rseq: &'static str,
+    pub(crate) why_not_rseq: &'static &'static str,
 }
 
 /// Chooses the tier that `THISCPU_TIER` names, or the best one.
@@ -115,6 +127,22 @@ pub(crate) fn choose() -> Result<Choice, Error> {
     let mut choice = Choice::of_best(requested);
     requested.map_or(Ok(()), |requested| choice.force(requested))?;
     Ok(choice)
+}
+
+/// Returns what the system offers to this process now, which is on `tier`.
+///
+/// The reasons against better tiers are those of start-up, because they led to the tier.
+pub(crate) fn survey(tier: Tier) -> Choice {
+    let requested = env::var(VARIABLE, |value| named(value).ok().flatten());
+    let mut choice = Choice::of_best(requested);
+    (choice.tier, choice.forced) = (tier, requested == Some(tier));
+    for (noted, why) in WHY_NOT.iter().zip([&mut choice.why_not_cid, &mut choice.why_not_rseq]) {
+        // SAFETY: the pointer is null, or that of a constant, which lives forever.
+        if let Some(noted) = unsafe { noted.load(Relaxed).as_ref() } {
+            *why = noted;
+        }
+    }
+    choice
 }
 
 /// Chooses as `choose` does, but turns errors into warnings and takes the best tier.
@@ -167,21 +195,18 @@ impl Choice {
         let obstacle = obstacle(fence, stays_mapped);
         let without = requested == Some(Tier::Atomic) || chosen() == Some(Tier::Atomic);
         let registration = rseq::probe(obstacle.is_empty() && !without);
-        let why_not_rseq = match obstacle {
-            "" => registration.why_not,
-            _ => obstacle,
-        };
+        let why_not_rseq = if obstacle.is_empty() { registration.why_not } else { obstacle };
         let why_not_cid = match () {
             () if !why_not_rseq.is_empty() => why_not_rseq,
             () if !registration.has_mm_cid() => {
-                "this kernel has no mm_cid (it came with Linux 6.3)"
+                &"this kernel has no mm_cid (it came with Linux 6.3)"
             }
-            () => "",
+            () => &"",
         };
-        let tier = match (why_not_cid, why_not_rseq) {
-            ("", _) => Tier::RseqCid,
-            (_, "") => Tier::RseqCpu,
-            _ => Tier::Atomic,
+        let tier = match () {
+            () if why_not_cid.is_empty() => Tier::RseqCid,
+            () if why_not_rseq.is_empty() => Tier::RseqCpu,
+            () => Tier::Atomic,
         };
         Choice { tier, forced: false, registration, fence, why_not_cid, why_not_rseq }
     }
@@ -202,16 +227,18 @@ impl Choice {
 }
 
 /// Returns why this process cannot run sections, apart from registration; empty if it can.
-fn obstacle(fence: Result<(), i32>, stays_mapped: bool) -> &'static str {
+fn obstacle(fence: Result<(), i32>, stays_mapped: bool) -> &'static &'static str {
     match fence {
-        _ if !stays_mapped => "the shared object that holds this library cannot be kept loaded",
+        _ if !stays_mapped => &"the shared object that holds this library cannot be kept loaded",
         _ if kernel_does_not_abort() => {
-            "Linux 6.19 on arm64 does not restart a section when another thread takes its CPU"
+            &"Linux 6.19 on arm64 does not restart a section when another thread takes its CPU"
         }
-        Err(libc::ENOSYS) => "there is no membarrier: the kernel is too old, or a sandbox hides it",
-        Err(libc::EINVAL) => "membarrier cannot fence sections (it can from Linux 5.10)",
-        Err(_) => "a sandbox denies membarrier",
-        Ok(()) => "",
+        Err(libc::ENOSYS) => {
+            &"there is no membarrier: the kernel is too old, or a sandbox hides it"
+        }
+        Err(libc::EINVAL) => &"membarrier cannot fence sections (it can from Linux 5.10)",
+        Err(_) => &"a sandbox denies membarrier",
+        Ok(()) => &"",
     }
 }
 

@@ -15,6 +15,7 @@ mod budget_waiters;
 mod cancellation;
 mod common;
 mod compare_set_take;
+mod degradations;
 mod first_use;
 mod forks;
 mod in_flight;
@@ -58,10 +59,10 @@ macro_rules! scenarios_of {
 fn main() -> ExitCode {
     common::run(&scenarios_of! {
         adds, bounds, budget, budget_close, budget_forks, budget_over_release, budget_owned,
-        budget_waiters, cancellation, compare_set_take, first_use, forks, in_flight, ledger,
-        ledger_single_step, memory, memory_return, pairs, plugin, properties, sandbox, signals,
-        single_step, slab, slab_constructed, slab_constructed_forks, slab_direct, slab_forks,
-        slab_free_pages, slab_heap_errors, slab_low_memory, slab_memory, slab_sandbox, slab_shards,
-        stack_use, stacks, sums, thread_exit, tiers, vforks, words
+        budget_waiters, cancellation, compare_set_take, degradations, first_use, forks, in_flight,
+        ledger, ledger_single_step, memory, memory_return, pairs, plugin, properties, sandbox,
+        signals, single_step, slab, slab_constructed, slab_constructed_forks, slab_direct,
+        slab_forks, slab_free_pages, slab_heap_errors, slab_low_memory, slab_memory, slab_sandbox,
+        slab_shards, stack_use, stacks, sums, thread_exit, tiers, vforks, words
     })
 }

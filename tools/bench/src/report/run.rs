@@ -65,7 +65,7 @@ impl Machine {
         Ok(Self {
             cpu: cpu.unwrap_or_default(),
             cpus_allowed: info.cpus_allowed.len(),
-            cpus_online: info.cpus_online.as_ref().map_or(0, thiscpu::CpuSet::len),
+            cpus_online: info.cpus_online.as_deref().map_or(0, thiscpu::CpuSet::len),
             memory_bytes: system.total_memory(),
             kernel: System::kernel_version().unwrap_or_default(),
             architecture: std::env::consts::ARCH.to_owned(),

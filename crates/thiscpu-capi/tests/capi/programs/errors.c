@@ -25,6 +25,9 @@ static void nulls(void) {
     thiscpu_halves halves = {0, 0};
     thiscpu_link link, *node;
     NULL_IS_REPORTED(thiscpu_get_tier(NULL));
+    NULL_IS_REPORTED(thiscpu_degradations(NULL, 0, NULL));
+    size_t degradations;
+    NULL_IS_REPORTED(thiscpu_degradations(NULL, 1, &degradations));
     NULL_IS_REPORTED(thiscpu_counter_create(NULL));
     NULL_IS_REPORTED(thiscpu_counter_add(NULL, 1));
     NULL_IS_REPORTED(thiscpu_counter_read(NULL, &value));

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static void deny(unsigned number) {
@@ -21,6 +22,32 @@ static void deny(unsigned number) {
     struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static uint64_t unix_ns(void) {
+    struct timespec now;
+    CHECK(clock_gettime(CLOCK_REALTIME, &now) == 0);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+// The failed fence is listed, with its error and the time.
+static void check_degradations(bool is_atomic, uint64_t before) {
+    thiscpu_degradation all[16];
+    size_t count = 0, more = 0, fences = 0;
+    OK(thiscpu_degradations(all, 16, &count));
+    OK(thiscpu_degradations(NULL, 0, &more));
+    CHECK(count == more && count <= 16);
+    for (size_t i = 0; i < count; i++) {
+        CHECK(strlen(all[i].reason) > 20 && all[i].occurrences >= 1);
+        if (strcmp(all[i].name, "fences") == 0) {
+            fences++;
+            CHECK(all[i].error == EPERM);
+            CHECK(all[i].since_unix_ns >= before && all[i].since_unix_ns <= unix_ns());
+        }
+        CHECK((strcmp(all[i].name, "atomic-tier") == 0) == is_atomic);
+    }
+    CHECK(fences == !is_atomic && count == (is_atomic ? 1 : 2));
+    CHECK(thiscpu_shared_lane_calls() == 0);
 }
 
 int main(void) {
@@ -48,7 +75,9 @@ int main(void) {
     CHECK(printed >= 0 && saved >= 0 && dup2(printed, STDERR_FILENO) >= 0);
     deny(__NR_membarrier);
     deny(__NR_sched_setaffinity);
+    uint64_t before = unix_ns();
     RETURNS(expected, thiscpu_counter_sum(counter, &value));
+    check_degradations(is_atomic, before);
     CHECK(value == (expected ? -1 : 1000));
     RETURNS(expected, thiscpu_counter_take(counter, &value));
     if (!is_atomic) {

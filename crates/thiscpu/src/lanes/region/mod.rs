@@ -41,6 +41,7 @@ use crate::sys::atomic::{
     AtomicPtr, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use crate::sys::degradation::{self, DegradationKind};
 use crate::sys::lock::{Guard, Lock};
 use crate::sys::machine::Machine as _;
 
@@ -197,10 +198,22 @@ impl Regions {
         count
     }
 
-    /// Makes a lane accessible in every region, and returns whether that worked.
-    pub(crate) fn open_lane(&mut self, lane: usize) -> bool {
-        let commit = |region: &Header| Host::commit(region.base() + lane * STRIDE, STRIDE).is_ok();
-        self.heap.regions().all(commit)
+    /// Allocates as [`allocate`](Self::allocate) does, for a structure that can do without.
+    ///
+    /// Notes the degradation if there is no memory.
+    pub(crate) fn allocate_if_possible(&mut self, size: usize, align: usize) -> Option<usize> {
+        let allocated = self.allocate(size, align);
+        if let Err(error) = &allocated {
+            let errno = if let Error::NoAddressSpace { errno, .. } = error { *errno } else { 0 };
+            degradation::note(DegradationKind::Items, errno);
+        }
+        allocated.ok()
+    }
+
+    /// Makes a lane accessible in every region; returns the error number if that fails.
+    pub(crate) fn open_lane(&mut self, lane: usize) -> Result<(), i32> {
+        let commit = |region: &Header| Host::commit(region.base() + lane * STRIDE, STRIDE);
+        self.heap.regions().try_for_each(commit)
     }
 
     /// Reserves a region, and commits its header and the lanes in use.

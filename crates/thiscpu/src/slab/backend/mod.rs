@@ -19,6 +19,7 @@ use super::lane::encoding;
 use super::lane::sheaf::{self, CAPACITIES, Sheaf};
 use crate::sys::Host;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use crate::sys::degradation::{self, DegradationKind};
 use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
 use barn::{Barn, Window};
@@ -226,7 +227,11 @@ impl Backend {
         }
         // Without memory for that capacity, a smaller sheaf will do, or an unused larger one.
         let larger = || (index + 1..CAPACITIES.len()).find_map(sheaf::reuse);
-        (self.capacity.smallest()..=index).rev().find_map(sheaf::alloc).or_else(larger)
+        let found = (self.capacity.smallest()..=index).rev().find_map(sheaf::alloc).or_else(larger);
+        if found.is_none() {
+            degradation::note(DegradationKind::Sheaves, libc::ENOMEM);
+        }
+        found
     }
 
     fn put_empty(&'static self, sheaf: Sheaf, lane: usize) {

@@ -152,7 +152,7 @@ impl Group {
     ///
     /// Where there is no memory for it, each call goes to the slabs.
     fn alloc_lanes(&self) -> Option<usize> {
-        let item = region::lock().allocate(self.item_bytes(), ITEM_ALIGN).ok()?;
+        let item = region::lock().allocate_if_possible(self.item_bytes(), ITEM_ALIGN)?;
         let open = self.gate.load().opened(item);
         // In the atomic tier the gate stays closed, and only says where the item is.
         let is_closed = startup::tier_or_panic() == Tier::Atomic;

@@ -16,6 +16,7 @@ use crate::slab::backend::Backend;
 use crate::slab::lane::encoding;
 use crate::slab::lane::sheaf::Sheaf;
 use crate::slab::lane::{CacheCell, WordState};
+use crate::sys::degradation;
 use crate::sys::errno;
 use crate::sys::lock::Guard;
 use crate::sys::startup;
@@ -163,7 +164,8 @@ impl<A: Access> Handle<'_, A> {
             let _guard = self.group.lock.try_lock()?;
             self.group.gate.set(self.group.gate.load().opened(item));
         }
-        if current::entry() == 0 && !current::acquire_lane() {
+        // If there is none, `locked_lane` counts the call.
+        if current::entry() == 0 && !current::try_acquire_lane() {
             return None;
         }
         let entry = current::entry();
@@ -281,12 +283,15 @@ impl<A: Access> Handle<'_, A> {
     /// gets none.
     fn locked_lane(self) -> Option<(CacheCell, Guard<'static>)> {
         let item = self.group.item()?;
-        let has_lane = current::entry() != 0 || current::acquire_lane();
+        let has_lane = current::entry() != 0 || current::try_acquire_lane();
         let entry = match startup::tier_or_panic() {
             Tier::Atomic if has_lane => current::entry(),
             // Such a thread would not find later what it left in lane 0.
             _ if has_lane => return None,
-            _ => 0,
+            _ => {
+                degradation::count_shared_lane_call();
+                0
+            }
         };
         let lane = CacheCell::from_entry(item, self.cell, entry);
         Some((lane, lane.lock().try_lock()?))

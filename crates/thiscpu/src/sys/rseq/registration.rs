@@ -11,6 +11,7 @@ use super::area::{
     own_offset, state, thread_pointer,
 };
 use super::{index_ptr, vfork_word};
+use crate::sys::degradation::{self, DegradationKind};
 use crate::sys::{errno, membarrier};
 
 /// The signature before each abort handler, which a registration states too. It is glibc's.
@@ -55,7 +56,9 @@ pub(crate) struct Registration {
     /// The offset of the area from the thread pointer.
     pub(crate) area: isize,
     /// Why there is no registration; empty if there is one.
-    pub(crate) why_not: &'static str,
+    ///
+    /// A reference to a constant, so that one pointer leads to it.
+    pub(crate) why_not: &'static &'static str,
 }
 
 impl Registration {
@@ -77,6 +80,9 @@ impl Registration {
         if membarrier::barrier().is_ok() {
             // Release: orders the compiler, and publishes what start-up did before.
             OFFSETS.cpu_id.store(self.area + CPU_ID as isize, Release);
+        } else {
+            // A sandbox was installed since the choice of the tier: no thread gets a lane.
+            degradation::note(DegradationKind::Registration, errno::last());
         }
     }
 }
@@ -93,10 +99,13 @@ pub(crate) fn probe(register: bool) -> Registration {
         why_not,
     };
     if let Some((area, size)) = glibc() {
-        return Registration { registrar: Registrar::Libc, size, feature_size, area, why_not: "" };
+        return Registration { registrar: Registrar::Libc, size, feature_size, area, why_not: &"" };
     }
     if !register {
-        return nobody("the C library registers no thread, and this tier needs none registered");
+        return nobody(&"the C library registers no thread, and this tier needs none registered");
+    }
+    if !at_exit::has_key() {
+        return nobody(&"the C library has no key left to end registrations at thread exit");
     }
     match if vfork_word::is_child() { register_for_a_moment() } else { register_this_thread() } {
         Ok(()) => Registration {
@@ -104,14 +113,14 @@ pub(crate) fn probe(register: bool) -> Registration {
             size: ORIGINAL_LEN,
             feature_size,
             area: own_offset(),
-            why_not: "",
+            why_not: &"",
         },
-        Err(libc::ENOSYS) => nobody("the kernel has no rseq, or a sandbox hides it"),
-        Err(libc::EPERM) => nobody("a sandbox denies rseq"),
+        Err(libc::ENOSYS) => nobody(&"the kernel has no rseq, or a sandbox hides it"),
+        Err(libc::EPERM) => nobody(&"a sandbox denies rseq"),
         Err(libc::EINVAL) => {
-            nobody("another library has registered rseq for this thread and does not share it")
+            nobody(&"another library has registered rseq for this thread and does not share it")
         }
-        Err(_) => nobody("the kernel refuses to register rseq"),
+        Err(_) => nobody(&"the kernel refuses to register rseq"),
     }
 }
 
@@ -149,10 +158,22 @@ fn register_this_thread() -> Result<(), i32> {
         // Busy: this very area is registered, because a signal handler interrupted this function
         // behind the call and called it again. The kernel reports another area as invalid.
         Ok(()) | Err(libc::EBUSY) => {}
-        Err(error) => return Err(error),
+        Err(error) => {
+            degradation::note(DegradationKind::Registration, error);
+            return Err(error);
+        }
     }
-    state().store(REGISTERED, Relaxed);
-    at_exit::arm();
+    // Before `arm`, which may allocate: a malloc that is built on this crate comes back here. If
+    // such a handler has given up, the registration is over.
+    if state().compare_exchange(FRESH, REGISTERED, Relaxed, Relaxed) == Err(GIVEN_UP) {
+        return Err(libc::EINVAL);
+    }
+    if let Err(error) = at_exit::arm() {
+        degradation::note(DegradationKind::ThreadExit, error);
+        // A registration that outlives its thread's memory lets the kernel write there.
+        unregister_forever();
+        return Err(error);
+    }
     Ok(())
 }
 
@@ -200,7 +221,7 @@ fn call(area: isize, len: u32, flags: i32) -> Result<(), i32> {
 
 /// Ends the registration as the thread exits.
 mod at_exit {
-    use super::{AtomicUsize, Relaxed, c_void};
+    use super::{AtomicUsize, DegradationKind, Relaxed, c_void, degradation};
 
     /// The key plus one, or 0 before the first thread needs it.
     static KEY: AtomicUsize = AtomicUsize::new(0);
@@ -209,14 +230,21 @@ mod at_exit {
         super::unregister_forever();
     }
 
-    pub(super) fn arm() {
+    /// Returns whether the key exists, after an attempt to make it; notes a failure.
+    pub(super) fn has_key() -> bool {
+        key().inspect_err(|&error| degradation::note(DegradationKind::ThreadExit, error)).is_ok()
+    }
+
+    /// Returns the key, and makes it at the first use; or returns the error number.
+    fn key() -> Result<libc::pthread_key_t, i32> {
         // Relaxed here and below: the key is a number, and what it stands for is the C library's.
         let mut key = KEY.load(Relaxed);
         if key == 0 {
             let mut new: libc::pthread_key_t = 0;
             // SAFETY: the destructor is a function that takes any argument.
-            if unsafe { libc::pthread_key_create(&mut new, Some(unregister)) } != 0 {
-                return;
+            match unsafe { libc::pthread_key_create(&mut new, Some(unregister)) } {
+                0 => {}
+                error => return Err(error),
             }
             key = match KEY.compare_exchange(0, new as usize + 1, Relaxed, Relaxed) {
                 Ok(_) => new as usize + 1,
@@ -227,8 +255,15 @@ mod at_exit {
                 }
             };
         }
-        let (key, any) = ((key - 1) as libc::pthread_key_t, core::ptr::dangling::<c_void>());
+        Ok((key - 1) as libc::pthread_key_t)
+    }
+
+    /// Makes this thread's registration end at its exit, or returns an error number.
+    pub(super) fn arm() -> Result<(), i32> {
         // SAFETY: the key exists and is never deleted; any non-null value runs the destructor.
-        unsafe { libc::pthread_setspecific(key, any) };
+        match unsafe { libc::pthread_setspecific(key()?, core::ptr::dangling::<c_void>()) } {
+            0 => Ok(()),
+            error => Err(error),
+        }
     }
 }

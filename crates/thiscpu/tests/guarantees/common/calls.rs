@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use thiscpu::{
     Account, Budget, Cache, ConstructedCache, Counter, Counters, Ledger, Link, PerCpu, PerCpuPair,
-    PerCpuStack, RawCache, Summable, SystemInfo,
+    PerCpuStack, RawCache, Summable,
 };
 
 /// A call, or several of one kind: the first of them may be the first use of the library.
@@ -219,6 +219,9 @@ pub(crate) const IN_HANDLERS: &[Call] = &[
     call("Budget::release to a waiter", || SCARCE.release(3)).after(hold_and_wait),
     call("Budget::release of too many units", || OVERFULL.release(3)),
     call("tier", || _ = black_box(thiscpu::tier().is_ok())),
+    call("degradations, shared_lane_calls", || {
+        black_box((thiscpu::degradations().count(), thiscpu::shared_lane_calls()));
+    }),
     call("vfork_scope", || drop(thiscpu::vfork_scope())),
 ];
 
@@ -347,5 +350,5 @@ pub(crate) const ELSEWHERE: &[Call] = &[
     call("ConstructedCache", || {
         drop((0..MANY).map(|_| CONSTRUCTED.alloc()).collect::<Vec<_>>());
     }),
-    call("system_info", || _ = black_box(&thiscpu::system_info())).returns::<SystemInfo>(),
+    call("system_info", || _ = black_box(&thiscpu::system_info())),
 ];

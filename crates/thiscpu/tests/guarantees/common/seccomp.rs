@@ -8,6 +8,7 @@ pub(crate) enum Call {
     Rseq,
     Membarrier,
     SetAffinity,
+    Advise,
 }
 
 /// Checks that a process can deny itself system calls; call it in a process of its own.
@@ -21,6 +22,7 @@ pub(crate) fn deny(call: Call, errno: i32) -> io::Result<()> {
         Call::Rseq => libc::SYS_rseq,
         Call::Membarrier => libc::SYS_membarrier,
         Call::SetAffinity => libc::SYS_sched_setaffinity,
+        Call::Advise => libc::SYS_madvise,
     };
     let refusal = libc::SECCOMP_RET_ERRNO | errno as u32;
     thiscpu_test_support::seccomp::install([(number, refusal)], libc::SECCOMP_RET_ALLOW)
