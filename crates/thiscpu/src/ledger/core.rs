@@ -17,9 +17,14 @@ pub(super) struct LedgerCore<const N: usize> {
     pub(super) last: AtomicUsize,
     /// The number of records that were ever in use.
     pub(super) records: AtomicU32,
-    /// Guards the list of free records, which is linked by keys.
+    /// Guards the `Room` of each chunk, and the two words that follow.
     pub(super) free_lock: Lock,
-    pub(super) free: AtomicUsize,
+    /// The first chunk with room, or 0.
+    pub(super) with_room: AtomicUsize,
+    /// The number of chunks with pages but without an open account.
+    pub(super) empty_chunks: AtomicUsize,
+    /// The number of threads that may access records which they found in a lane.
+    pub(super) visitors: AtomicU32,
     /// The item of the cache in the lanes, or 0.
     pub(super) item: AtomicUsize,
     /// The generation of the process that has recovered after its fork.
@@ -46,7 +51,9 @@ impl<const N: usize> LedgerCore<N> {
             last: AtomicUsize::new(0),
             records: AtomicU32::new(0),
             free_lock: Lock::new(),
-            free: AtomicUsize::new(0),
+            with_room: AtomicUsize::new(0),
+            empty_chunks: AtomicUsize::new(0),
+            visitors: AtomicU32::new(0),
             item: AtomicUsize::new(0),
             recovered: AtomicU32::new(Host::generation()),
             open: AtomicUsize::new(0),

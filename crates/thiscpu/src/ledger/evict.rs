@@ -71,6 +71,7 @@ impl<const N: usize> LedgerCore<N> {
 
     /// Frees a way of this thread's lane, unless another thread holds its account's lock.
     fn try_evict(&self, set: usize, entry: usize, way: usize) -> bool {
+        let _visitor = self.visit();
         let key = Way::<N>::at_entry(set, entry, way).key();
         if key == 0 || key & EVICTING != 0 {
             return false;
@@ -124,6 +125,17 @@ impl<const N: usize> LedgerCore<N> {
         record.set_way_count(record.way_count() - 1);
         if record.way_count() == 0 && !record.is_open() {
             self.push_free(record);
+        }
+    }
+
+    /// Frees the ways of an account that is closed. The caller holds its lock.
+    ///
+    /// No handle is left, so no section charges the account any more, and no fence is necessary.
+    pub(super) fn discard_ways(&self, record: Record<N>) {
+        let holds_account = |way: &Way<N>| way.key() & !EVICTING == record.key();
+        for way in Way::in_all_lanes(self.set_of(record)).filter(holds_account) {
+            (0..N).for_each(|index| way.counter(index).store(0, Relaxed));
+            self.free_way(record, way);
         }
     }
 

@@ -109,6 +109,7 @@ impl<const N: usize> LedgerCore<N> {
     pub(super) fn sync(&self) {
         self.recover_after_fork();
         if let Some(item) = self.item() {
+            let _visitor = self.visit();
             cache::all_ways(item).for_each(|way| self.sync_account(way));
         }
     }

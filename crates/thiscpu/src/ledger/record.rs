@@ -29,6 +29,7 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use super::core::LedgerCore;
+use super::room::Room;
 use crate::sys::atomic::{
     AtomicI64, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -133,7 +134,8 @@ impl<const N: usize> Record<N> {
     }
 
     pub(super) fn id(self) -> AccountId {
-        AccountId(u64::from(self.opens() / 2) << 32 | u64::from(self.number()))
+        let opens = self.chunk().opens_before.load(Relaxed) + self.opens();
+        AccountId(u64::from(opens / 2) << 32 | u64::from(self.number()))
     }
 
     /// Returns the record's index in its chunk.
@@ -260,7 +262,7 @@ impl<const N: usize> Record<N> {
 
     /// Returns whether the next account of this record would repeat the id of its first.
     pub(super) fn ids_exhausted(self) -> bool {
-        self.opens() >= u32::MAX - 1
+        self.chunk().opens_before.load(Relaxed) + self.opens() >= u32::MAX / 2
     }
 
     /// Marks the account as open, or as closed if it was open. The caller holds its lock.
@@ -307,6 +309,11 @@ pub(super) struct Chunk<const N: usize> {
     pub(super) first: u32,
     /// The next chunk in order of creation, or 0.
     pub(super) next: AtomicUsize,
+    pub(super) room: Room,
+    /// How often records were opened or closed before their pages returned, at most.
+    ///
+    /// An even number. It keeps the ids of later accounts apart from those of earlier ones.
+    pub(super) opens_before: AtomicU32,
 }
 
 impl<const N: usize> Chunk<N> {

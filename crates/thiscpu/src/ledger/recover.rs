@@ -28,6 +28,8 @@ impl<const N: usize> LedgerCore<N> {
         }
         // The next lock holder of each account that the snapshot captured ends the capture.
         self.snapshot_state.advance(NONE);
+        // Threads of the parent visit nothing in this process.
+        self.visitors.store(0, Relaxed);
         self.finish_transfer();
         if let Some(item) = self.item() {
             let evicting =

@@ -1,16 +1,17 @@
-//! The registry of accounts: chunks of records, and the list of free records.
+//! The registry of accounts: chunks of records, and how accounts are opened and closed.
 
 use std::sync::Arc;
 
 use super::cache;
 use super::record::{CHUNK_BYTES, Chunk, Record};
+use super::room::Room;
 
 use super::core::LedgerCore;
 use crate::gate::ITEM_ALIGN;
 use crate::lanes::{region, table::READY_BIT};
 use crate::sys::Host;
 use crate::sys::atomic::{
-    AtomicUsize,
+    AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sys::machine::Machine as _;
@@ -34,7 +35,7 @@ impl<const N: usize> LedgerCore<N> {
         }
     }
 
-    fn chunks(&self) -> impl Iterator<Item = &Chunk<N>> {
+    pub(super) fn chunks(&self) -> impl Iterator<Item = &Chunk<N>> {
         // Acquire, here and below: pairs with the Release in `add_chunk`; the header is visible.
         let mut next = self.first.load(Acquire);
         core::iter::from_fn(move || {
@@ -48,14 +49,13 @@ impl<const N: usize> LedgerCore<N> {
 
     /// Returns how many records were ever in use.
     pub(super) fn count(&self) -> usize {
-        // Acquire: pairs with the Release in `fresh`; the chunks of these records are visible.
+        // Acquire: pairs with the Release in `take_in`; the chunks of these records are visible.
         self.records.load(Acquire) as usize
     }
 
-    /// Returns all records that were ever in use.
+    /// Returns all records in use, and free ones.
     pub(super) fn records(&self) -> impl Iterator<Item = Record<N>> {
-        let all = |chunk| (0..Chunk::<N>::RECORDS).map(move |index| Chunk::record(chunk, index));
-        self.chunks().flat_map(all).take(self.count())
+        self.chunks().flat_map(Self::used_records)
     }
 
     /// Opens an account whose counters are 0. Waits for the first half of a `snapshot_all`.
@@ -63,7 +63,7 @@ impl<const N: usize> LedgerCore<N> {
         self.recover_after_fork();
         let _opening = self.registry.lock();
         self.alloc_cache();
-        let record = self.pop_free().unwrap_or_else(|| self.fresh());
+        let record = self.take_record();
         let _guard = record.lock().lock();
         record.clear();
         record.handles().store(1, Relaxed);
@@ -71,39 +71,6 @@ impl<const N: usize> LedgerCore<N> {
         // Relaxed: nothing is published with the number.
         self.open.fetch_add(1, Relaxed);
         record
-    }
-
-    fn pop_free(&self) -> Option<Record<N>> {
-        let _guard = self.free_lock.lock();
-        let key = self.free.load(Relaxed) as u64;
-        // SAFETY: the list holds keys of records of this ledger, which `self` borrows.
-        let record = (key != 0).then(|| unsafe { Record::<N>::of_key(key) })?;
-        self.free.store(record.link().load(Relaxed) as usize, Relaxed);
-        Some(record)
-    }
-
-    /// Adds a record to the free list. The caller holds the account's lock.
-    ///
-    /// No lane holds the record's key, and no handle leads to the record.
-    pub(super) fn push_free(&self, record: Record<N>) {
-        if record.ids_exhausted() {
-            return;
-        }
-        let _guard = self.free_lock.lock();
-        record.link().store(self.free.load(Relaxed) as i64, Relaxed);
-        self.free.store(record.key() as usize, Relaxed);
-    }
-
-    /// Returns a record that was never used. The caller holds the registry's lock.
-    fn fresh(self: &Arc<Self>) -> Record<N> {
-        let number = self.records.load(Relaxed);
-        let index = number as usize % Chunk::<N>::RECORDS;
-        // A fork may have left a new chunk of which no record was used.
-        let last = self.last().filter(|last| index > 0 || last.first == number);
-        let last = last.unwrap_or_else(|| self.add_chunk(number));
-        // Release: pairs with the Acquire in `count`. A thread that sees the number sees the chunk.
-        self.records.store(number.checked_add(1).expect("fewer than 2^32 accounts"), Release);
-        last.record(index)
     }
 
     /// Returns the newest chunk. The caller holds the registry's lock.
@@ -114,7 +81,8 @@ impl<const N: usize> LedgerCore<N> {
     }
 
     /// Maps another chunk. The caller holds the registry's lock.
-    fn add_chunk(self: &Arc<Self>, first: u32) -> &Chunk<N> {
+    pub(super) fn add_chunk(self: &Arc<Self>) -> &Chunk<N> {
+        let first = self.last().map_or(0, |last| last.first + Chunk::<N>::RECORDS as u32);
         let memory = Host::map(CHUNK_BYTES).unwrap_or_else(|error| {
             PanicReason::NoMemory.panic(format_args!(
                 "thiscpu: no memory for another {} accounts: error {error}",
@@ -127,6 +95,8 @@ impl<const N: usize> LedgerCore<N> {
             is_signed: self.is_signed,
             first,
             next: AtomicUsize::new(0),
+            room: Room::default(),
+            opens_before: AtomicU32::new(0),
         };
         // SAFETY: the memory was just mapped, is large enough, and is aligned to `CHUNK_BYTES`.
         unsafe { (memory as *mut Chunk<N>).write(head) };
@@ -154,10 +124,13 @@ impl<const N: usize> LedgerCore<N> {
         record.toggle_open();
         if record.way_count() == 0 {
             self.push_free(record);
+        } else {
+            self.discard_ways(record);
         }
         drop(guard);
         // AcqRel: as for a reference count.
         self.open.fetch_add(1_usize.wrapping_neg(), AcqRel);
+        self.return_empty_chunks();
     }
 }
 

@@ -131,7 +131,7 @@ impl<const N: usize> LedgerCore<N> {
             Captures((0..self.count()).map(|_| UnsafeCell::new(None)).collect());
         let stage = Stage(core::ptr::from_ref(&captures) as usize);
         self.snapshot_state.advance(stage);
-        let release = ReleaseAll { shared: self, count: captures.0.len() };
+        let release = ReleaseAll { shared: self };
         let mut is_any_in_lanes = false;
         for record in self.records() {
             let _guard = record.lock().lock();
@@ -158,7 +158,6 @@ impl<const N: usize> LedgerCore<N> {
 /// Releases all accounts when dropped, before the captures are; also if the fence panics.
 struct ReleaseAll<'a, const N: usize> {
     shared: &'a LedgerCore<N>,
-    count: usize,
 }
 
 impl<const N: usize> Drop for ReleaseAll<'_, N> {
@@ -168,10 +167,7 @@ impl<const N: usize> Drop for ReleaseAll<'_, N> {
             state.advance(NONE);
         }
         // Taking each lock waits for every thread that uses a capture.
-        self.shared
-            .records()
-            .take(self.count)
-            .for_each(|record| drop(self.shared.lock_account(record)));
+        self.shared.records().for_each(|record| drop(self.shared.lock_account(record)));
         state.advance(NONE);
     }
 }

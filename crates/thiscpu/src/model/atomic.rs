@@ -100,7 +100,7 @@ integers!(
     AtomicUsize: usize,
 );
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct AtomicBool(AtomicU8);
 

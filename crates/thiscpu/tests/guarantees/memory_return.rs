@@ -1,12 +1,14 @@
 //! Memory of dropped objects: it returns to the system, and no page in use does.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
+use std::time::Duration;
 
 use thiscpu::{
-    Budget, Cache, ConstructedCache, Counter, Counters, Link, PerCpu, PerCpuPair, PerCpuStack,
-    RawCache,
+    Account, Budget, Cache, ConstructedCache, Counter, Counters, Ledger, Link, PerCpu, PerCpuPair,
+    PerCpuStack, RawCache,
 };
 
 use crate::common::{
@@ -24,6 +26,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(memory_return::dropped_raw_caches_return_memory, TIERS),
     scenario!(memory_return::dropped_caches_return_memory, TIERS),
     scenario!(memory_return::dropped_constructed_caches_return_memory, TIERS),
+    scenario!(memory_return::closed_accounts_return_memory, TIERS),
+    scenario!(memory_return::accounts_of_returned_memory_have_new_ids, TIERS),
+    scenario!(memory_return::accounts_keep_units_while_others_return_memory, TIERS),
     scenario!(memory_return::survivors_keep_values_while_neighbors_are_dropped, TIERS),
     scenario!(memory_return::items_keep_values_while_threads_drop_others, TIERS),
     scenario!(memory_return::locked_memory_is_zeroed_before_reuse, TIERS)
@@ -130,6 +135,74 @@ fn dropped_constructed_caches_return_memory() {
     let make = || ConstructedCache::new(|| 7_u64);
     let use_one = |cache: &ConstructedCache<u64>| drop(cache.alloc());
     assert_memory_returns(CACHES, 4096, make, use_one);
+}
+
+/// Accounts that fill several chunks of records.
+const ACCOUNTS: usize = 160_000;
+
+fn closed_accounts_return_memory() {
+    let ledger = Ledger::<1>::new();
+    // It stays, with the records near its own.
+    let survivor = ledger.open();
+    survivor.charge(0, 5);
+    assert_memory_returns(3 * ACCOUNTS, 32, || ledger.open(), |account| account.charge(0, 1));
+    assert_eq!((survivor.sum(0), ledger.len()), (5, 1));
+}
+
+// No id repeats, whether the pages of a record have returned or not.
+fn accounts_of_returned_memory_have_new_ids() {
+    let ledger = Ledger::<1>::new();
+    let mut ids = HashSet::new();
+    for round in 0..3 {
+        let accounts: Vec<Account<1>> = (0..ACCOUNTS / 2).map(|_| ledger.open()).collect();
+        for account in &accounts {
+            assert!(ids.insert(account.id()), "{} is repeated in round {round}", account.id());
+            assert_eq!(account.sum(0), 0);
+            account.charge(0, 3);
+        }
+    }
+}
+
+// Threads evict accounts, synchronize, and take snapshots, while chunks of records return.
+fn accounts_keep_units_while_others_return_memory() {
+    let ledger = Ledger::<1>::new();
+    let kept: Vec<Account<1>> = (0..3_000).map(|_| ledger.open()).collect();
+    let is_over = AtomicBool::new(false);
+    // Pages do not return during these calls, so they leave time in between.
+    let pause = || std::thread::sleep(Duration::from_millis(5));
+    let work = |thread| {
+        let mut charged = 0;
+        while !is_over.load(SeqCst) {
+            match thread {
+                0 => {
+                    ledger.sync();
+                    pause();
+                }
+                1 => {
+                    ledger.for_each(|_, [units]| assert!(units >= 0));
+                    pause();
+                }
+                _ => {
+                    kept.iter().for_each(|account| account.charge(0, 1));
+                    charged += 1;
+                }
+            }
+        }
+        charged
+    };
+    let open_and_close = || {
+        let _stop = SetOnDrop(&is_over);
+        for _ in 0..scale::rounds(12) {
+            let accounts: Vec<Account<1>> = (0..ACCOUNTS / 2).map(|_| ledger.open()).collect();
+            accounts.iter().for_each(|account| account.charge(0, 1));
+            let units: i64 = accounts.iter().map(|account| account.sum(0)).sum();
+            assert_eq!(units, accounts.len() as i64);
+        }
+    };
+    let charged: i64 = together_while(4, work, open_and_close).into_iter().sum();
+    for account in &kept {
+        assert_eq!(account.sum(0), charged);
+    }
 }
 
 // A page of a dropped item returns only if no other item is on it.
