@@ -11,7 +11,6 @@ use crate::sys::machine::Machine as _;
 
 /// The granularity of items, in bytes.
 pub(super) const GRAIN: usize = 8;
-const WORDS: usize = STRIDE / GRAIN / 64;
 
 /// The smallest and the largest page of the supported machines.
 const PAGE_MIN: usize = 4 * 1024;
@@ -23,8 +22,8 @@ const COLUMNS_MAX: usize = STRIDE / PAGE_MIN;
 /// Holders of the regions' lock access it, so all accesses are relaxed, except those to `next`.
 #[repr(C, align(64))]
 pub(super) struct Header {
-    /// The slots in use of each column: a bit each, from the column's first word on.
-    taken: [AtomicU64; WORDS],
+    /// The state of each column, [`state_bytes`] apart.
+    columns: [AtomicU64; COLUMNS_MAX * state_bytes(PAGE_MIN) / 8],
     pub(super) next: AtomicPtr<Header>,
     /// The columns that hold nothing, as a mask.
     pub(super) free: AtomicU64,
@@ -36,13 +35,14 @@ pub(super) struct Header {
     pub(super) room: AtomicU32,
     pub(super) room_links: Links,
     pub(super) dirty_links: Links,
-    columns: [State; COLUMNS_MAX],
 }
 
 /// A header must not share a page with a lane.
 pub(super) const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(PAGE_MAX);
 
-/// The state of a column.
+/// The state of a column, with which a bit for each of its slots follows.
+///
+/// The bits of all but the smallest items are in the cache line that begins here.
 #[repr(C)]
 struct State {
     /// What the column holds, as encoded by [`Content`].
@@ -69,6 +69,15 @@ pub(super) enum Content {
     /// An item that begins here and takes that many columns.
     Run(usize),
 }
+
+/// Returns the distance of the state of a column from the next one.
+const fn state_bytes(column_bytes: usize) -> usize {
+    (size_of::<State>() + column_bytes / GRAIN / 8).next_multiple_of(64)
+}
+
+// Larger pages have larger states, but fewer, and all fit.
+const _: () = assert!(STRIDE / PAGE_MAX * state_bytes(PAGE_MAX) <= COLUMNS_MAX * 128);
+const _: () = assert!(state_bytes(PAGE_MIN) == 128);
 
 /// The bit that tells a run from slots.
 const RUN: u32 = 1 << 31;
@@ -121,12 +130,16 @@ impl Column {
     /// Returns the column with these links.
     pub(super) fn of_links(links: &'static Links) -> Column {
         let region = Header::of_links(links);
-        let distance = links.address() - region.columns[0].links.address();
-        region.column(distance / size_of::<State>())
+        let distance = links.address() - region.columns.as_ptr() as usize;
+        region.column(distance / state_bytes(column_bytes()))
     }
 
     fn state(self) -> &'static State {
-        &self.region.columns[self.at]
+        let bytes = state_bytes(column_bytes());
+        let state = &raw const self.region.columns[self.at * bytes / 8];
+        // SAFETY: the header has room for the state of each column, and was zeros when it was made,
+        // which is a valid state. Headers are never unmapped.
+        unsafe { &*state.cast() }
     }
 
     /// Returns the address of the column in lane 0.
@@ -165,7 +178,8 @@ impl Column {
 
     /// Returns a bit for each slot, which is set while the slot is in use.
     pub(super) fn taken(self) -> Bits<'static> {
-        let words = column_bytes() / GRAIN / 64;
-        Bits(&self.region.taken[self.at * words..][..words])
+        let bytes = state_bytes(column_bytes());
+        let first = (self.at * bytes + size_of::<State>()) / 8;
+        Bits(&self.region.columns[first..][..column_bytes() / GRAIN / 64])
     }
 }

@@ -150,8 +150,12 @@ impl Heap {
 
     /// Frees an item, and returns the pages of some free columns if there are too many.
     fn free(&'static self, item: usize) {
+        let column = Column::of(item);
+        // The content cannot change while the item is there. Its cache line, which the lock's
+        // holder needs, comes before the lock is taken.
+        let content = column.content();
         let mut regions = self.lock();
-        let freed = regions.release(item);
+        let freed = regions.release(column, content, item);
         let mut most = if freed > 0 { freed + 1 } else { 0 };
         while let Some(purge) = self.free.begin_purge(most) {
             most -= purge.count;
@@ -187,9 +191,9 @@ impl Regions {
     }
 
     /// Frees an item; returns how many columns became free.
-    fn release(&mut self, item: usize) -> usize {
-        let (heap, column) = (self.heap, Column::of(item));
-        let count = match column.content() {
+    fn release(&mut self, column: Column, content: Content, item: usize) -> usize {
+        let heap = self.heap;
+        let count = match content {
             Content::Slots(grains) if heap.slots.release(column, grains, item) => 1,
             Content::Run(count) => count,
             _ => return 0,
