@@ -53,6 +53,7 @@ programs_in_c! {
     stack_works_from_c: "stack.c",
     errors_are_reported_as_statuses: "errors.c",
     calls_report_when_a_sandbox_denies_fences: "sandbox.c",
+    handles_return_memory: "memory.c",
     tier_is_chosen_at_first_use: "late.c",
     calls_need_little_stack_and_survive_pending_cancel: "edges.c",
 }
