@@ -4,6 +4,7 @@
  * Types, and what they are in Rust:
  *
  *   thiscpu_counter    Counter        fast adds, exact sums
+ *   thiscpu_counters   Counters       counters that are read at one instant
  *   thiscpu_budget     Budget         units up to a limit that is never exceeded
  *   thiscpu_lease      OwnedLease     units of a budget that are released with their handle
  *   thiscpu_acquire    AcquireOwned   a request for units that waits without a thread
@@ -14,9 +15,7 @@
  *   thiscpu_pair       PerCpuPair     two adjacent words per CPU, exchanged as one
  *   thiscpu_stack      PerCpuStack    a stack of nodes per CPU
  *
- * Guarantees and costs are those of Rust (docs/guide.md, docs/c.md). Only Rust has counters that
- * are summed together (Counters, sum_all), reserves of a budget, and caches of constructed or
- * prefilled objects.
+ * Guarantees and costs are those of Rust (docs/guide.md, docs/c.md). docs/c.md lists what C lacks.
  *
  * Rules for all functions:
  *
@@ -70,6 +69,11 @@
 
 #define THISCPU_ALIGNED(n) __attribute__((aligned(n)))
 
+
+/**
+ * The largest number of counters of a `thiscpu_counters`.
+ */
+#define THISCPU_COUNTERS_MAX 4096
 
 /**
  * The largest limit of a budget: 2^56.
@@ -285,6 +289,21 @@ typedef struct thiscpu_cache thiscpu_cache;
 typedef struct thiscpu_counter thiscpu_counter;
 
 /**
+ * Counters whose values can be read at one instant. Rust: `Counters`.
+ *
+ * Each is a counter like `thiscpu_counter`, with an index from 0 on. A snapshot of all costs one
+ * fence. They cannot be set; subtract an earlier snapshot instead.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_counters_destroy`.
+ * - Lifetime: from `thiscpu_counters_create` to `thiscpu_counters_destroy`.
+ * - Signal handlers: `_add`, `_read` and `_len` only.
+ * - After `fork`: the child has counters of its own, which start with the parent's values.
+ * - Memory order: what a thread did before `_add` happens before the return of each `_sum` or
+ *   `_snapshot` whose result includes it. `_read` orders nothing.
+ */
+typedef struct thiscpu_counters thiscpu_counters;
+
+/**
  * Units of a budget, which are released together with their handle. Rust: `OwnedLease`.
  *
  * A lease keeps its budget alive, even after `thiscpu_budget_destroy`.
@@ -411,6 +430,22 @@ typedef struct thiscpu_bounds {
    */
   int64_t high;
 } thiscpu_bounds;
+
+/**
+ * What `thiscpu_sum_all` sums: a counter, or counters. Rust: `Summable`.
+ *
+ * One of the two is NULL. If neither is, both are summed, in this order.
+ */
+typedef struct thiscpu_summable {
+  /**
+   * A counter, which has one value.
+   */
+  struct thiscpu_counter *counter;
+  /**
+   * Counters, of which each has a value.
+   */
+  struct thiscpu_counters *counters;
+} thiscpu_summable;
 
 /**
  * Statistics of a cache.
@@ -558,12 +593,30 @@ uint64_t thiscpu_shared_lane_calls(void);
 /**
  * Creates a counter of value 0 and stores its handle in `*counter`.
  *
+ * Its batch is 1,024 for each CPU in use; see `thiscpu_counter_create_with_batch`.
+ *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`.
  * - Blocks: only in the first use of the library, while another thread determines the tier.
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_counter_create(struct thiscpu_counter **counter);
+
+/**
+ * Creates a counter of value 0 whose CPUs publish their count after adding about `batch`.
+ *
+ * Stores its handle in `*counter`. A smaller batch makes `thiscpu_counter_read` more exact; with n
+ * CPUs in use it is off by at most 2 * n * `batch`. A larger one suits large amounts, such as
+ * bytes. A batch is rounded up to a power of two, and is at least 128 and at most 2^40. With 0 or
+ * 1, each add is an atomic instruction on one word, and `thiscpu_counter_read` is exact.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`.
+ * - Blocks: only in the first use of the library, while another thread determines the tier.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_counter_create_with_batch(uint64_t batch,
+                                                      struct thiscpu_counter **counter);
 
 /**
  * Destroys a counter. No thread may use the handle during or after this call.
@@ -664,6 +717,114 @@ enum thiscpu_status thiscpu_counter_take(struct thiscpu_counter *counter, int64_
 enum thiscpu_status thiscpu_counter_compare(struct thiscpu_counter *counter,
                                             int64_t rhs,
                                             int32_t *ordering);
+
+/**
+ * Creates `count` counters of value 0 and stores their handle in `*counters`.
+ *
+ * They take 40 bytes each, and after the first add 32 bytes each on each CPU.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `INVALID_SIZE`
+ *   if `count` is 0 or greater than `THISCPU_COUNTERS_MAX`.
+ * - Blocks: only in the first use of the library, while another thread determines the tier.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_counters_create(size_t count, struct thiscpu_counters **counters);
+
+/**
+ * Destroys counters. No thread may use the handle during or after this call.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: while another thread allocates or frees per-CPU memory.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_counters_destroy(struct thiscpu_counters *counters);
+
+/**
+ * Stores the number of counters in `*count`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_counters_len(struct thiscpu_counters *counters, size_t *count);
+
+/**
+ * Adds `n`, which may be negative, to counter `index`.
+ *
+ * Costs one restartable sequence. Inlined; see `thiscpu_inline.h`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_counters_add(struct thiscpu_counters *counters,
+                                         size_t index,
+                                         int64_t n);
+
+/**
+ * Stores an estimate of counter `index` in `*value`, as `thiscpu_counter_read` does.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_counters_read(struct thiscpu_counters *counters,
+                                          size_t index,
+                                          int64_t *value);
+
+/**
+ * Stores the exact value of counter `index`, at one instant of the call, in `*sum`.
+ *
+ * Costs one fence. Adds are not delayed.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`; `OUT_OF_RANGE` if `index` is too large.
+ * - Blocks: while other threads are in `_sum` or `_snapshot` of these counters.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_counters_sum(struct thiscpu_counters *counters,
+                                         size_t index,
+                                         int64_t *sum);
+
+/**
+ * Stores the exact values of all counters, at one instant of the call, in `values`.
+ *
+ * `capacity` is the number of values that `values` has room for. Costs one fence. Adds are not
+ * delayed.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`; `INVALID_SIZE` if `capacity` is less than the
+ *   number of counters.
+ * - Blocks: while other threads are in `_sum` or `_snapshot` of these counters.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_counters_snapshot(struct thiscpu_counters *counters,
+                                              int64_t *values,
+                                              size_t capacity);
+
+/**
+ * Stores the exact values of many counters, in order, in `values`. Costs one fence.
+ *
+ * `summables` are `count` handles. `capacity` is the number of values that `values` has room for.
+ * Each value is true at an instant of the call. The values of one `thiscpu_counters` share an
+ * instant; others do not. So use this for many unrelated counters, such as in a scrape.
+ *
+ * - NULL: allowed for both arrays if `count` is 0, which does nothing.
+ * - Returns: `OK`, `NO_MEMORY`, `FENCE_DENIED`; `NULL_POINTER` if a pointer to an array is NULL,
+ *   or both pointers of a summable; `INVALID_SIZE` if `capacity` is less than the number of
+ *   values.
+ * - Blocks: while other threads are in this function, or in exact calls of these counters.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_sum_all(const struct thiscpu_summable *summables,
+                                    size_t count,
+                                    int64_t *values,
+                                    size_t capacity);
 
 /**
  * Creates a budget of `limit` available units and stores its handle in `*budget`.

@@ -99,6 +99,12 @@ inline thiscpu_tier tier() {
 class counter : public detail::handle<thiscpu_counter, thiscpu_counter_destroy> {
   public:
     counter() { detail::check(thiscpu_counter_create(&handle_)); }
+    /// Creates a counter whose CPUs publish their count after adding about `batch`.
+    static counter with_batch(std::uint64_t batch) {
+        thiscpu_counter *created;
+        detail::check(thiscpu_counter_create_with_batch(batch, &created));
+        return counter(created);
+    }
 
     /// Adds `n`, which may be negative.
     void add(std::int64_t n) { detail::check(thiscpu_counter_add(handle_, n)); }
@@ -141,7 +147,91 @@ class counter : public detail::handle<thiscpu_counter, thiscpu_counter_destroy> 
         detail::check(thiscpu_counter_compare(handle_, rhs, &ordering));
         return ordering;
     }
+    /// Returns what thiscpu::sum_all takes. The counter must live until then.
+    thiscpu_summable summable() const noexcept { return {handle_, nullptr}; }
+
+  private:
+    explicit counter(thiscpu_counter *owned) noexcept { handle_ = owned; }
 };
+
+/// Adds 1 to a counter, and subtracts it on destruction. The counter must outlive it.
+class in_flight {
+  public:
+    explicit in_flight(counter &of) : counter_(of.get()) {
+        detail::check(thiscpu_counter_add(counter_, 1));
+    }
+    in_flight(in_flight &&other) noexcept : counter_(std::exchange(other.counter_, nullptr)) {}
+    in_flight &operator=(in_flight &&other) noexcept {
+        in_flight moved(std::move(other));
+        std::swap(counter_, moved.counter_);
+        return *this;
+    }
+    in_flight(const in_flight &) = delete;
+    in_flight &operator=(const in_flight &) = delete;
+    ~in_flight() {
+        if (counter_ != nullptr) {
+            thiscpu_counter_add(counter_, -1);
+        }
+    }
+
+  private:
+    thiscpu_counter *counter_;
+};
+
+/// Counters that can be read at one instant. See thiscpu_counters.
+class counters : public detail::handle<thiscpu_counters, thiscpu_counters_destroy> {
+  public:
+    explicit counters(std::size_t count) {
+        detail::check(thiscpu_counters_create(count, &handle_));
+    }
+
+    /// Returns the number of counters.
+    std::size_t len() const {
+        std::size_t len;
+        detail::check(thiscpu_counters_len(handle_, &len));
+        return len;
+    }
+    /// Adds `n`, which may be negative, to counter `index`.
+    void add(std::size_t index, std::int64_t n) {
+        detail::check(thiscpu_counters_add(handle_, index, n));
+    }
+    /// Returns an estimate of counter `index`.
+    std::int64_t read(std::size_t index) const {
+        std::int64_t value;
+        detail::check(thiscpu_counters_read(handle_, index, &value));
+        return value;
+    }
+    /// Returns the exact value of counter `index` at one instant.
+    std::int64_t sum(std::size_t index) const {
+        std::int64_t sum;
+        detail::check(thiscpu_counters_sum(handle_, index, &sum));
+        return sum;
+    }
+    /// Returns the exact values of all counters at one instant.
+    std::vector<std::int64_t> snapshot() const {
+        std::vector<std::int64_t> values(len());
+        detail::check(thiscpu_counters_snapshot(handle_, values.data(), values.size()));
+        return values;
+    }
+    /// Returns what thiscpu::sum_all takes. The counters must live until then.
+    thiscpu_summable summable() const noexcept { return {nullptr, handle_}; }
+};
+
+/// Returns the exact values of counters, in order, for one fence. See thiscpu_sum_all.
+inline std::vector<std::int64_t> sum_all(const std::vector<thiscpu_summable> &summables) {
+    std::size_t length = 0;
+    for (const auto &summable : summables) {
+        std::size_t len = 0;
+        if (summable.counters != nullptr) {
+            detail::check(thiscpu_counters_len(summable.counters, &len));
+        }
+        length += len + (summable.counter != nullptr ? 1 : 0);
+    }
+    std::vector<std::int64_t> values(length);
+    detail::check(
+        thiscpu_sum_all(summables.data(), summables.size(), values.data(), values.size()));
+    return values;
+}
 
 /// Units of a budget, released on destruction. The budget must outlive the lease.
 class lease {

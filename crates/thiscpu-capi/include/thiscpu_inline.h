@@ -1,11 +1,12 @@
 /*
  * Inlined versions of the hot calls. thiscpu.h includes this header.
  *
- * thiscpu_counter_add, thiscpu_budget_try_acquire and _release, thiscpu_account_charge,
- * thiscpu_cache_alloc and _free, and thiscpu_word_add are inlined: calls of these names use the
- * functions below. Each is one restartable sequence, and calls the library's function if that does
- * not commit. Guarantees and results are those of the library's functions, except that a misaligned
- * handle is not detected. The address of such a name is that of the library's function.
+ * thiscpu_counter_add, thiscpu_counters_add, thiscpu_budget_try_acquire and _release,
+ * thiscpu_account_charge, thiscpu_cache_alloc and _free, and thiscpu_word_add are inlined: calls of
+ * these names use the functions below. Each is one restartable sequence, and calls the library's
+ * function if that does not commit. Guarantees and results are those of the library's functions,
+ * except that a misaligned handle is not detected. The address of such a name is that of the
+ * library's function.
  *
  * Define THISCPU_NO_INLINE before including thiscpu.h to call the library instead. It is required
  * with `-masm=intel`. Compilers without `asm goto` with outputs always call the library.
@@ -85,6 +86,12 @@ struct thiscpu_inline_account {
     size_t counters;
 };
 
+struct thiscpu_inline_counters {
+    uintptr_t gate;
+    uint64_t unused[6];
+    size_t len;
+};
+
 struct thiscpu_inline_cache {
     uintptr_t gate;
     uintptr_t key;
@@ -153,6 +160,20 @@ thiscpu_counter_add_inline(struct thiscpu_counter *counter, int64_t n) {
         return THISCPU_STATUS_OK;
     }
     return thiscpu_counter_add(counter, n);
+}
+
+THISCPU_SECTION enum thiscpu_status
+thiscpu_counters_add_inline(struct thiscpu_counters *counters, size_t index, int64_t n) {
+    const struct thiscpu_inline_counters *fields =
+        (const struct thiscpu_inline_counters *)(const void *)counters;
+    int64_t offsets = thiscpu_inline_offsets();
+    /* A counter has 32 bytes in each lane. */
+    if (THISCPU_LIKELY(fields != NULL) && THISCPU_LIKELY(index < fields->len)
+        && THISCPU_LIKELY(
+            thiscpu_section_add_windowed_at(THISCPU_LANES(offsets), fields, index * 32, n))) {
+        return THISCPU_STATUS_OK;
+    }
+    return thiscpu_counters_add(counters, index, n);
 }
 
 THISCPU_SECTION enum thiscpu_status
@@ -283,6 +304,7 @@ thiscpu_word_add_inline(struct thiscpu_word *word, uint64_t n) {
 
 /* Variadic, because an argument may be a C++ template with commas. */
 #define thiscpu_counter_add(...) thiscpu_counter_add_inline(__VA_ARGS__)
+#define thiscpu_counters_add(...) thiscpu_counters_add_inline(__VA_ARGS__)
 #define thiscpu_budget_try_acquire(...) thiscpu_budget_try_acquire_inline(__VA_ARGS__)
 #define thiscpu_budget_release(...) thiscpu_budget_release_inline(__VA_ARGS__)
 #define thiscpu_account_charge(...) thiscpu_account_charge_inline(__VA_ARGS__)

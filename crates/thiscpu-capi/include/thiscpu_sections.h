@@ -86,6 +86,46 @@ out:
     return 0;
 }
 
+/* add_windowed_at: adds to this CPU's lane of one of several counters, as add_windowed does. */
+THISCPU_SECTION int thiscpu_section_add_windowed_at(intptr_t cpu_id, intptr_t vfork_word,
+    intptr_t index, const uintptr_t *table, const void *gate, uintptr_t cell, int64_t n) {
+    uint64_t a, count, window, distance;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("add_windowed_at")
+        "leaq 30b(%%rip), %[a]\n\t"
+        "movq %[a], %%fs:4(%[cpu_id])\n\t"
+        "31:\n"
+        "movl %%fs:(%[vfork_word]), %k[a]\n\t"
+        "cmpl %k[a], %%fs:(%[cpu_id])\n\t"
+        "jl %l[out]\n\t"
+        "movzwl %%fs:(%[index]), %k[a]\n\t"
+        "movq (%[table], %[a], 8), %[a]\n\t"
+        "addq (%[gate]), %[a]\n\t"
+        "jae %l[out]\n\t"
+        "addq %[cell], %[a]\n\t"
+        "movq (%[a]), %[count]\n\t"
+        "addq %[n], %[count]\n\t"
+        "movq 8(%[a]), %[window]\n\t"
+        "movq %[count], %[distance]\n\t"
+        "subq %[window], %[distance]\n\t"
+        "shrq %b[window], %[distance]\n\t"
+        "jne %l[out]\n\t"
+        "movq %[count], (%[a])\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "jmp %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [a] "=&r"(a), [count] "=&r"(count), [window] "=&c"(window), [distance] "=&r"(distance)
+        : [cpu_id] "r"(cpu_id), [vfork_word] "r"(vfork_word), [index] "r"(index),
+          [table] "r"(table), [gate] "r"(gate), [cell] "r"(cell), [n] "er"(n)
+        : "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
 /* charge: charges an account, if it is in this CPU's cache. */
 THISCPU_SECTION int thiscpu_section_charge(intptr_t cpu_id, intptr_t vfork_word, intptr_t index,
     const uintptr_t *table, uintptr_t set, uint64_t key, uintptr_t cell, int64_t n) {
@@ -391,6 +431,50 @@ THISCPU_SECTION int thiscpu_section_add_windowed(intptr_t cpu_id, intptr_t vfork
           [window] "=&r"(window)
         : [vfork_word] "r"(vfork_word), [index] "r"(index), [table] "r"(table), [gate] "r"(gate),
           [n] "r"(n)
+        : "cc"
+        : out);
+    return 1;
+out:
+    return 0;
+}
+
+/* add_windowed_at: adds to this CPU's lane of one of several counters, as add_windowed does. */
+THISCPU_SECTION int thiscpu_section_add_windowed_at(intptr_t cpu_id, intptr_t vfork_word,
+    intptr_t index, const uintptr_t *table, const void *gate, uintptr_t cell, int64_t n) {
+    uint64_t s, a, count, window;
+    __asm__ __volatile__ goto(
+        THISCPU_DESCRIPTOR("add_windowed_at")
+        "mrs %[s], tpidr_el0\n\t"
+        "adrp %[a], 30b\n\t"
+        "add %[a], %[a], :lo12:30b\n\t"
+        "add %[cpu_id], %[cpu_id], %[s]\n\t"
+        "stur %[a], [%[cpu_id], #0x4]\n\t"
+        "31:\n"
+        "ldr %w[a], [%[s], %[vfork_word]]\n\t"
+        "ldr %w[cpu_id], [%[cpu_id]]\n\t"
+        "cmp %w[cpu_id], %w[a]\n\t"
+        "b.lt %l[out]\n\t"
+        "ldrh %w[a], [%[s], %[index]]\n\t"
+        "ldr %[a], [%[table], %[a], lsl #3]\n\t"
+        "ldr %[s], [%[gate]]\n\t"
+        "adds %[a], %[a], %[s]\n\t"
+        "b.lo %l[out]\n\t"
+        "add %[a], %[a], %[cell]\n\t"
+        "ldp %[count], %[window], [%[a]]\n\t"
+        "add %[count], %[count], %[n]\n\t"
+        "sub %[s], %[count], %[window]\n\t"
+        "lsr %[s], %[s], %[window]\n\t"
+        "cbnz %[s], %l[out]\n\t"
+        "str %[count], [%[a]]\n\t"
+        "32:\n"
+        THISCPU_ABORT_HANDLER
+        "b %l[out]\n\t"
+        ".popsection\n"
+        "33:"
+        : [s] "=&r"(s), [a] "=&r"(a), [cpu_id] "+&r"(cpu_id), [count] "=&r"(count),
+          [window] "=&r"(window)
+        : [vfork_word] "r"(vfork_word), [index] "r"(index), [table] "r"(table), [gate] "r"(gate),
+          [cell] "r"(cell), [n] "r"(n)
         : "cc"
         : out);
     return 1;

@@ -19,7 +19,7 @@ use crate::status::Status;
 /// - After `fork`: the child has a counter of its own, which starts with the parent's value.
 /// - Memory order: what a thread did before `_add` or `_set` happens before the return of each
 ///   `_sum` or `_take` whose result includes it. `_read`, `_bounds` and `_compare` order nothing.
-pub struct ThiscpuCounter(Counter);
+pub struct ThiscpuCounter(pub(crate) Counter);
 
 // thiscpu_inline.h takes the address of a handle for the address of its gate.
 const _: () = assert!(offset_of!(ThiscpuCounter, 0) + COUNTER_GATE_AT == 0);
@@ -38,6 +38,8 @@ pub struct ThiscpuBounds {
 
 /// Creates a counter of value 0 and stores its handle in `*counter`.
 ///
+/// Its batch is 1,024 for each CPU in use; see `thiscpu_counter_create_with_batch`.
+///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`.
 /// - Blocks: only in the first use of the library, while another thread determines the tier.
@@ -47,6 +49,30 @@ pub unsafe extern "C" fn thiscpu_counter_create(counter: *mut *mut ThiscpuCounte
     let new = || {
         thiscpu::tier()?;
         Ok(ThiscpuCounter(Counter::new()))
+    };
+    // SAFETY: the header requires that `counter` is null or valid for writes.
+    unsafe { create(counter, new) }
+}
+
+/// Creates a counter of value 0 whose CPUs publish their count after adding about `batch`.
+///
+/// Stores its handle in `*counter`. A smaller batch makes `thiscpu_counter_read` more exact; with n
+/// CPUs in use it is off by at most 2 * n * `batch`. A larger one suits large amounts, such as
+/// bytes. A batch is rounded up to a power of two, and is at least 128 and at most 2^40. With 0 or
+/// 1, each add is an atomic instruction on one word, and `thiscpu_counter_read` is exact.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`.
+/// - Blocks: only in the first use of the library, while another thread determines the tier.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_counter_create_with_batch(
+    batch: u64,
+    counter: *mut *mut ThiscpuCounter,
+) -> Status {
+    let new = || {
+        thiscpu::tier()?;
+        Ok(ThiscpuCounter(Counter::with_batch(batch)))
     };
     // SAFETY: the header requires that `counter` is null or valid for writes.
     unsafe { create(counter, new) }

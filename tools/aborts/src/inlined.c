@@ -5,6 +5,10 @@ void inlined_counter_add(thiscpu_counter *counter, int64_t n) {
     thiscpu_counter_add(counter, n);
 }
 
+void inlined_counters_add(thiscpu_counters *counters, size_t index, int64_t n) {
+    thiscpu_counters_add(counters, index, n);
+}
+
 void inlined_budget_try_acquire(thiscpu_budget *budget, uint64_t n) {
     thiscpu_budget_try_acquire(budget, n);
 }

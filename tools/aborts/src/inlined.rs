@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use thiscpu::__internal::capi::{self, AccountSlot, InlineAbi};
+use thiscpu::__internal::capi::{self, AccountSlot, DynCounters, InlineAbi};
 use thiscpu::__internal::word::{AnyWord, handle_of, of_handle};
 use thiscpu::{Account, Budget, Counter, PerCpu, PerCpuInt, RawCache, TryAcquireError};
 
@@ -38,6 +38,7 @@ struct AccountInC<'a> {
 
 unsafe extern "C" {
     fn inlined_counter_add(counter: *const c_void, n: i64);
+    fn inlined_counters_add(counters: *const c_void, index: usize, n: i64);
     fn inlined_budget_try_acquire(budget: *const c_void, n: u64);
     fn inlined_budget_release(budget: *const c_void, n: u64);
     fn inlined_account_charge(account: *const c_void, index: usize, n: i64);
@@ -59,6 +60,11 @@ thread_local! {
 pub(crate) fn count(counter: &Counter, n: i64) {
     // SAFETY: a counter is its own handle, and it lives during the call.
     unsafe { inlined_counter_add(handle(counter), n) }
+}
+
+pub(crate) fn count_one_of(counters: &DynCounters, index: usize, n: i64) {
+    // SAFETY: these counters are their own handle, and they live during the call.
+    unsafe { inlined_counters_add(handle(counters), index, n) }
 }
 
 pub(crate) fn acquire(budget: &Budget, n: u64) -> Result<(), TryAcquireError> {
@@ -103,6 +109,12 @@ pub(crate) fn add<T: PerCpuInt + Into<u64>>(word: &PerCpu<T>, n: T) {
 #[unsafe(no_mangle)]
 extern "C" fn thiscpu_counter_add(counter: &Counter, n: i64) -> c_int {
     counter.add(n);
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn thiscpu_counters_add(counters: &DynCounters, index: usize, n: i64) -> c_int {
+    counters.add(index, n);
     0
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 #[cfg(feature = "c")]
 use crate::inlined;
+use thiscpu::__internal::capi::DynCounters;
 use thiscpu::__internal::{Access, Handle};
 use thiscpu::{
     __test_support, Account, Budget, Counter, Counters, Link, PairWord, PerCpu, PerCpuInt,
@@ -78,6 +79,11 @@ pub(crate) fn count(counter: &Counter, n: i64) {
 #[inline(never)]
 pub(crate) fn count_one_of<const N: usize>(counters: &Counters<N>, i: usize, n: i64) {
     counters.add(i, n);
+}
+
+#[inline(never)]
+pub(crate) fn count_one_of_dyn(counters: &DynCounters, i: usize, n: i64) {
+    or_in_c!(inlined::count_one_of(counters, i, n), counters.add(i, n));
 }
 
 #[inline(never)]

@@ -20,12 +20,14 @@ const CRATE: &str = "crates/thiscpu-capi";
 const HEADER: &str = "include/thiscpu.h";
 const SECTIONS_HEADER: &str = "include/thiscpu_sections.h";
 /// In the order in which a reader meets them.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 16] = [
     "status",
     "last_error",
     "tier",
     "degradation",
     "counter",
+    "counters",
+    "sum_all",
     "budget",
     "lease",
     "acquire",

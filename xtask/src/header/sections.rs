@@ -50,7 +50,7 @@ const fn word(name: &'static str, about: &'static str, x86_64: &'static [Operand
     }
 }
 
-pub(super) const SECTIONS: [Section; 8] = [
+pub(super) const SECTIONS: [Section; 9] = [
     Section {
         name: "add_windowed",
         about: "adds to this CPU's lane of a counter or budget, if that stays in its window",
@@ -64,6 +64,27 @@ pub(super) const SECTIONS: [Section; 8] = [
             ("distance", Scratch),
         ],
         aarch64: &[("gate", Reads), ("count", Scratch), ("window", Scratch), ("n", Reads)],
+    },
+    Section {
+        name: "add_windowed_at",
+        about: "adds to this CPU's lane of one of several counters, as add_windowed does",
+        arguments: &[("const void *", "gate"), ("uintptr_t", "cell"), ("int64_t", "n")],
+        passes_memory: false,
+        x86_64: &[
+            ("gate", Reads),
+            ("cell", Reads),
+            ("count", Scratch),
+            ("n", ReadsOrConstant),
+            ("window", ScratchRcx),
+            ("distance", Scratch),
+        ],
+        aarch64: &[
+            ("gate", Reads),
+            ("cell", Reads),
+            ("count", Scratch),
+            ("window", Scratch),
+            ("n", Reads),
+        ],
     },
     Section {
         name: "charge",

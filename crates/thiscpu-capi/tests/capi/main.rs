@@ -43,6 +43,7 @@ macro_rules! programs_in_c {
 programs_in_c! {
     null_handles_do_nothing_before_startup: "early.c",
     counter_works_from_c: "counter.c",
+    counters_work_from_c: "counters.c",
     budget_works_from_c: "budget.c",
     leases_work_from_c: "lease.c",
     asynchronous_acquires_work_from_c: "acquire.c",
@@ -59,8 +60,9 @@ programs_in_c! {
 }
 
 /// Options of the linker by which a program counts its calls of the inlined functions.
-const WRAPPED: [&str; 7] = [
+const WRAPPED: [&str; 8] = [
     "-Wl,--wrap=thiscpu_counter_add",
+    "-Wl,--wrap=thiscpu_counters_add",
     "-Wl,--wrap=thiscpu_budget_try_acquire",
     "-Wl,--wrap=thiscpu_budget_release",
     "-Wl,--wrap=thiscpu_account_charge",

@@ -8,7 +8,7 @@ use core::sync::atomic::{
 };
 
 pub use crate::budget::{GATE_AT as BUDGET_GATE_AT, SCALE as BUDGET_SCALE};
-pub use crate::counter::GATE_AT as COUNTER_GATE_AT;
+pub use crate::counter::{DynCounters, GATE_AT as COUNTER_GATE_AT, try_sum_all};
 pub use crate::lanes::region::handles;
 pub use crate::ledger::AccountSlot;
 pub use crate::slab::GATE_AND_KEY_OFFSETS as CACHE_GATE_AND_KEY_OFFSETS;

@@ -1,7 +1,7 @@
 //! Adds whose section did not commit.
 
 use super::cell::CounterCell;
-use super::core::{Batch, Core};
+use super::core::{Batch, Core, Storage};
 use super::pair::Sealed;
 use super::window::{AMOUNT_MAX, Window};
 use crate::lanes::current;
@@ -16,7 +16,7 @@ use crate::tier::Tier;
 /// How many spins an adder leaves a contended pair alone; at most a microsecond or two.
 const CONTENDED_SPINS: u32 = spins(64);
 
-impl<const N: usize> Core<N> {
+impl<S: Storage> Core<S> {
     /// Adds `n` to counter `index`.
     ///
     /// Never waits for another thread. A signal handler may call it, whatever part of this library
@@ -102,7 +102,7 @@ impl<const N: usize> Core<N> {
     fn add_shared(&self, index: usize, n: i64) {
         loop {
             let gate = self.gate.load();
-            let pair = &self.shared[index][gate.bank()];
+            let pair = &self.shared()[index][gate.bank()];
             let now = pair.load();
             if self.gate.load() != gate || now.seal.is_sealed() {
                 Host::pause();

@@ -1,5 +1,7 @@
 //! The words that a `Counter` and `Counters` are made of: a gate, a lock, and shared pairs.
 
+use core::borrow::Borrow;
+
 use super::cell::CounterCell;
 use super::pair::{Pair, Seal};
 use super::window::{Estimate, HALF_MIN};
@@ -15,9 +17,8 @@ use crate::sys::machine::{Machine as _, spins};
 use crate::sys::startup;
 
 /// Counters that share a gate, so that one flip is one instant for all of them.
-#[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Core<const N: usize> {
+pub(crate) struct Core<S: Storage> {
     pub(super) gate: Gate,
     /// Held by the thread that changes the gate.
     pub(super) lock: Lock,
@@ -31,9 +32,31 @@ pub(crate) struct Core<const N: usize> {
     /// Then `last` is of no use.
     pub(super) flip_incomplete: AtomicBool,
     /// The value of each counter at the last flip. Only holders of the lock access it.
-    pub(super) last: [AtomicI64; N],
+    last: S::Last,
     /// The shared lane: a pair for each counter in each bank.
-    pub(super) shared: [[Pair; 2]; N],
+    shared: S::Shared,
+}
+
+/// Where a core keeps the words of its counters.
+pub(crate) trait Storage {
+    type Last: Borrow<[AtomicI64]>;
+    type Shared: Borrow<[[Pair; 2]]>;
+}
+
+/// `N` counters in the core itself.
+pub(crate) struct Inline<const N: usize>;
+
+impl<const N: usize> Storage for Inline<N> {
+    type Last = [AtomicI64; N];
+    type Shared = [[Pair; 2]; N];
+}
+
+/// Counters in memory of the Rust allocator, as many as a caller asks for.
+pub(crate) struct Allocated;
+
+impl Storage for Allocated {
+    type Last = Box<[AtomicI64]>;
+    type Shared = Box<[[Pair; 2]]>;
 }
 
 /// How far a lane may drift from its published count.
@@ -75,12 +98,40 @@ impl Batch {
     }
 }
 
-impl<const N: usize> Core<N> {
+impl<const N: usize> Core<Inline<N>> {
     /// Creates counters with value 0.
-    ///
-    /// A single counter starts in shared mode. Several start in per-CPU mode, without memory in the
-    /// lanes: one exchange cannot read all of them, so they have no shared mode.
     pub(crate) const fn new(batch: Batch) -> Self {
+        let last = [const { AtomicI64::new(0) }; N];
+        Core::of(batch, last, [const { new_pairs(N) }; N])
+    }
+}
+
+impl Core<Allocated> {
+    /// Creates `len` counters with value 0; `None` without memory.
+    pub(super) fn try_new(batch: Batch, len: usize) -> Option<Self> {
+        let last = try_boxed(len, || AtomicI64::new(0))?;
+        Some(Core::of(batch, last, try_boxed(len, || new_pairs(len))?))
+    }
+}
+
+/// Returns the pairs of a new counter, one of `len` that share a gate.
+///
+/// A single counter starts in shared mode. Several start in per-CPU mode, without memory in the
+/// lanes: one exchange cannot read all of them, so they have no shared mode.
+const fn new_pairs(len: usize) -> [Pair; 2] {
+    let active = if len == 1 { Seal::SHARED } else { Seal::OPEN };
+    [Pair::new(active), Pair::new(Seal::SEALED)]
+}
+
+fn try_boxed<T>(len: usize, new: impl FnMut() -> T) -> Option<Box<[T]>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).ok()?;
+    values.resize_with(len, new);
+    Some(values.into_boxed_slice())
+}
+
+impl<S: Storage> Core<S> {
+    const fn of(batch: Batch, last: S::Last, shared: S::Shared) -> Self {
         Core {
             gate: Gate::new(),
             lock: Lock::new(),
@@ -88,12 +139,24 @@ impl<const N: usize> Core<N> {
             recovered: AtomicU32::new(0),
             batch,
             flip_incomplete: AtomicBool::new(false),
-            last: [const { AtomicI64::new(0) }; N],
-            shared: [const {
-                let active = if N == 1 { Seal::SHARED } else { Seal::OPEN };
-                [Pair::new(active), Pair::new(Seal::SEALED)]
-            }; N],
+            last,
+            shared,
         }
+    }
+
+    /// Returns the number of counters.
+    pub(super) fn len(&self) -> usize {
+        self.last().len()
+    }
+
+    /// Returns the value of each counter at the last flip.
+    pub(super) fn last(&self) -> &[AtomicI64] {
+        self.last.borrow()
+    }
+
+    /// Returns the shared lane: a pair for each counter in each bank.
+    pub(super) fn shared(&self) -> &[[Pair; 2]] {
+        self.shared.borrow()
     }
 
     /// Acquires the right to change the gate. Waits for its holder.
@@ -137,7 +200,7 @@ impl<const N: usize> Core<N> {
     }
 
     fn release_claims(&self, item: usize) {
-        for index in 0..N {
+        for index in 0..self.len() {
             let cell = CounterCell::of(item, index);
             for lane in 1..=table::in_use() {
                 cell.end_window_move(lane, 0);
@@ -194,7 +257,8 @@ impl<const N: usize> Core<N> {
     }
 
     pub(super) fn active_first(&self, index: usize, bank: usize) -> [&Pair; 2] {
-        [&self.shared[index][bank], &self.shared[index][1 - bank]]
+        let pairs = &self.shared()[index];
+        [&pairs[bank], &pairs[1 - bank]]
     }
 
     pub(super) fn cell(&self, index: usize) -> Option<CounterCell> {
@@ -202,10 +266,10 @@ impl<const N: usize> Core<N> {
     }
 }
 
-impl<const N: usize> Drop for Core<N> {
+impl<S: Storage> Drop for Core<S> {
     fn drop(&mut self) {
         if let (Some(item), Some(tier)) = (self.gate.load().item(), startup::chosen()) {
-            region::free(item, N * super::cell::bytes(tier));
+            region::free(item, self.len() * super::cell::bytes(tier));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::core::{Batch, Core};
+use super::core::{Batch, Core, Inline};
 use super::sum_all::Summable;
 use super::sum_all::sealed::{Flips, Sealed};
 use crate::section::{Outcome, Processor, Sections as _};
@@ -29,11 +29,11 @@ use crate::section::{Outcome, Processor, Sections as _};
 /// assert_eq!(BYTES.snapshot(), [1500, 64]);
 /// ```
 pub struct Counters<const N: usize> {
-    core: Core<N>,
+    core: Core<Inline<N>>,
 }
 
 /// The number of cells of the atomic tier, 64 bytes each, that fit into an item.
-const N_MAX: usize = 4096;
+pub(super) const N_MAX: usize = 4096;
 
 impl<const N: usize> Counters<N> {
     /// Creates `N` counters with value 0; `N` is 1 to 4,096. Allocates nothing.

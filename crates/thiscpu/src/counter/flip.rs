@@ -14,7 +14,7 @@
 //! loads the gate after the earlier one has ended.
 
 use super::cell::CounterCell;
-use super::core::Core;
+use super::core::{Core, Storage};
 use crate::gate::GateState;
 use crate::lanes::table;
 use crate::sys::atomic::{
@@ -43,7 +43,7 @@ impl PendingFlip {
 /// How many counters a flip adds up at a time, lane by lane.
 const BLOCK: usize = 64;
 
-impl<const N: usize> Core<N> {
+impl<S: Storage> Core<S> {
     /// Returns the values of all counters at one instant of this call.
     pub(super) fn sums(&self) -> Sums<'_> {
         // Acquire: pairs with the Release in `begin_flip`. A flip with a higher number began after
@@ -53,7 +53,7 @@ impl<const N: usize> Core<N> {
         // Callers that arrived together share a flip that began after they arrived.
         let shared = self.flips.load(Relaxed).wrapping_sub(arrived) as i32 > 0;
         if shared && !self.flip_incomplete.load(Relaxed) {
-            return Sums { values: Values::Last(&self.last), _guard: guard };
+            return Sums { values: Values::Last(self.last()), _guard: guard };
         }
         // The previous lock holder may have changed to shared mode. Then the one word is the value,
         // and lanes and the other bank hold adds that it already includes.
@@ -61,7 +61,7 @@ impl<const N: usize> Core<N> {
             return Sums { values: Values::One(now.count), _guard: guard };
         }
         self.flip(&guard, |gate| gate);
-        Sums { values: Values::Last(&self.last), _guard: guard }
+        Sums { values: Values::Last(self.last()), _guard: guard }
     }
 
     /// Flips the banks, and stores the values in `self.last`.
@@ -122,7 +122,7 @@ impl<const N: usize> Core<N> {
     fn each_lane(&self, gate: GateState, mut visit: impl FnMut(CounterCell, usize)) {
         let Some(item) = gate.item() else { return };
         for lane in lanes() {
-            for index in 0..N {
+            for index in 0..self.len() {
                 visit(CounterCell::of(item, index), lane);
             }
         }
@@ -134,25 +134,26 @@ impl<const N: usize> Core<N> {
     }
 
     pub(super) fn freeze_shared(&self, bank: usize) {
-        self.shared.iter().for_each(|pairs| pairs[bank].freeze());
+        self.shared().iter().for_each(|pairs| pairs[bank].freeze());
     }
 
     fn open(&self, gate: GateState, bank: usize) {
         self.each_lane(gate, |cell, lane| cell.open(lane, bank));
-        self.shared.iter().for_each(|pairs| pairs[bank].open());
+        self.shared().iter().for_each(|pairs| pairs[bank].open());
     }
 
     /// Adds up a frozen bank: calls `put` with each counter's word in `self.last` and its sum.
     ///
     /// Returns the part of all sums that is in lanes.
     fn add_up(&self, gate: GateState, bank: usize, put: impl Fn(&AtomicI64, i64)) -> i64 {
-        if N < BLOCK {
-            return (0..N).fold(0, |all, first| {
+        let len = self.len();
+        if len < BLOCK {
+            return (0..len).fold(0, |all, first| {
                 all.wrapping_add(self.add_up_block::<1>(gate, bank, first, &put))
             });
         }
         // Lanes are far apart, and cells of one lane are side by side.
-        (0..N).step_by(BLOCK).fold(0, |all, first| {
+        (0..len).step_by(BLOCK).fold(0, |all, first| {
             all.wrapping_add(self.add_up_block::<BLOCK>(gate, bank, first, &put))
         })
     }
@@ -168,13 +169,14 @@ impl<const N: usize> Core<N> {
         let mut sums = [0i64; LEN];
         if let Some(item) = gate.item() {
             for lane in lanes() {
-                for (sum, index) in sums.iter_mut().zip(first..N) {
+                for (sum, index) in sums.iter_mut().zip(first..self.len()) {
                     *sum = sum.wrapping_add(CounterCell::of(item, index).count(lane, bank));
                 }
             }
         }
-        for (&sum, index) in sums.iter().zip(first..N) {
-            put(&self.last[index], sum.wrapping_add(self.shared[index][bank].load().count));
+        for (&sum, index) in sums.iter().zip(first..self.len()) {
+            let shared = self.shared()[index][bank].load().count;
+            put(&self.last()[index], sum.wrapping_add(shared));
         }
         sums.into_iter().fold(0, i64::wrapping_add)
     }

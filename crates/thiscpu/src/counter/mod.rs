@@ -4,6 +4,8 @@ mod add;
 mod cell;
 mod core;
 mod counters;
+#[cfg(not(thiscpu_model))]
+mod dyn_counters;
 mod flip;
 mod in_flight;
 mod mode;
@@ -16,10 +18,14 @@ use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use self::cell::bytes as bytes_per_lane;
-use self::core::{Batch, Core};
+use self::core::{Batch, Core, Inline};
 pub use self::counters::Counters;
+#[cfg(not(thiscpu_model))]
+pub use self::dyn_counters::DynCounters;
 pub use self::in_flight::{InFlight, OwnedInFlight};
 use self::sum_all::sealed::{Flips, Sealed};
+#[cfg(not(thiscpu_model))]
+pub use self::sum_all::try_sum_all;
 pub use self::sum_all::{Summable, sum_all};
 use self::window::Estimate;
 use crate::section::{Outcome, Processor, Sections as _};
@@ -104,7 +110,7 @@ use crate::section::{Outcome, Processor, Sections as _};
 /// assert_eq!(HITS.take(), 4000);
 /// ```
 pub struct Counter {
-    core: Core<1>,
+    core: Core<Inline<1>>,
 }
 
 const _: () = assert!(size_of::<Counter>() == 64, "the documentation promises this size");

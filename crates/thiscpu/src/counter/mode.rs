@@ -13,7 +13,7 @@
 //! holds.
 
 use super::cell::{self, CounterCell};
-use super::core::{Batch, Core};
+use super::core::{Batch, Core, Inline, Storage};
 use super::pair::{Pair, Sealed};
 use crate::gate::ITEM_ALIGN;
 use crate::lanes::region;
@@ -24,7 +24,7 @@ use crate::sys::startup;
 /// How often an adder, which must not wait, tries to leave shared mode under contention.
 const PERCPU_ATTEMPTS: u32 = 8;
 
-impl<const N: usize> Core<N> {
+impl<S: Storage> Core<S> {
     /// Changes to per-CPU mode, after allocating lanes if there are none yet.
     ///
     /// Does nothing if another thread holds the lock, if others keep changing the pair, or if
@@ -42,7 +42,7 @@ impl<const N: usize> Core<N> {
             return;
         }
         let Some(item) = gate.item().or_else(|| self.alloc_lanes()) else { return };
-        let is_percpu = (0..N).all(|index| {
+        let is_percpu = (0..self.len()).all(|index| {
             let [active, other] = self.active_first(index, gate.bank());
             let lanes = CounterCell::of(item, index).published_state().total.load(Relaxed);
             // In shared mode the other pair does not count. Once the active pair leaves it, this
@@ -59,7 +59,7 @@ impl<const N: usize> Core<N> {
 
     /// Allocates memory in the lanes, unless another thread is changing the regions right now.
     fn alloc_lanes(&self) -> Option<usize> {
-        let bytes = N * cell::bytes(startup::tier_or_panic());
+        let bytes = self.len() * cell::bytes(startup::tier_or_panic());
         region::try_lock()?.allocate_if_possible(bytes, ITEM_ALIGN)
     }
 }
@@ -71,14 +71,14 @@ fn set_percpu(active: &Pair) -> bool {
     })
 }
 
-impl<const N: usize> Core<N> {
+impl<S: Storage> Core<S> {
     /// Returns the value if the counter is in shared mode, which only a single counter ever is.
     pub(super) fn shared_value(&self) -> Option<Sealed> {
-        self.shared[0][self.gate.load().bank()].load_shared()
+        self.shared()[0][self.gate.load().bank()].load_shared()
     }
 }
 
-impl Core<1> {
+impl Core<Inline<1>> {
     /// Changes to shared mode; returns the value at an instant of this call.
     pub(super) fn to_shared_mode(&self, guard: &Guard<'_>) -> i64 {
         if let Some(now) = self.shared_value() {
@@ -117,7 +117,7 @@ impl Core<1> {
 
     /// Sets the value and returns the old one, if the counter is in shared mode.
     fn try_swap(&self, value: i64) -> Option<i64> {
-        let pair = &self.shared[0][self.gate.load().bank()];
+        let pair = &self.shared()[0][self.gate.load().bank()];
         loop {
             let now = pair.load();
             if !now.seal.is_shared() {
@@ -132,7 +132,7 @@ impl Core<1> {
     /// Records that a counter in shared mode is still being compared.
     pub(super) fn note_compare(&self, now: Sealed) {
         if !now.seal.is_compared() {
-            let pair = &self.shared[0][self.gate.load().bank()];
+            let pair = &self.shared()[0][self.gate.load().bank()];
             // If another thread changed the pair meanwhile, the next comparison records it.
             pair.exchange(now, Sealed { seal: now.seal.compared(), ..now });
         }

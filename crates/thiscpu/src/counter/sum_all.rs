@@ -5,7 +5,7 @@
 //! that sums the counter in between finds the flip incomplete, and repeats it with a fence of its
 //! own. No thread holds two counters' locks, so their order does not matter.
 
-use super::core::Core;
+use super::core::{Core, Storage};
 use super::flip::PendingFlip;
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::fence;
@@ -79,8 +79,31 @@ static ONE_BY_ONE: Lock = Lock::new();
 /// assert_eq!(sum_all(&all), [3, 0, 1500]);
 /// ```
 pub fn sum_all(counters: &[&dyn Summable]) -> Vec<i64> {
-    let mut values = vec![0; counters.iter().map(|counter| counter.flips().values()).sum()];
-    let mut pending = Vec::with_capacity(counters.len());
+    let values = Vec::with_capacity(count(counters));
+    sum_with(counters, values, Vec::with_capacity(counters.len()))
+}
+
+/// Returns what [`sum_all`] does, or `None` without memory.
+#[cfg(not(thiscpu_model))]
+pub fn try_sum_all(counters: &[&dyn Summable]) -> Option<Vec<i64>> {
+    let (mut values, mut pending) = (Vec::new(), Vec::new());
+    values.try_reserve_exact(count(counters)).ok()?;
+    pending.try_reserve_exact(counters.len()).ok()?;
+    Some(sum_with(counters, values, pending))
+}
+
+/// Returns how many values the counters have together.
+fn count(counters: &[&dyn Summable]) -> usize {
+    counters.iter().map(|counter| counter.flips().values()).sum()
+}
+
+/// Sums the counters into `values`. Both vectors are empty, and have room.
+fn sum_with(
+    counters: &[&dyn Summable],
+    mut values: Vec<i64>,
+    mut pending: Vec<PendingSum>,
+) -> Vec<i64> {
+    values.resize(count(counters), 0);
     let _one = ONE_BY_ONE.lock();
     each(counters, &mut values, |counter, values| pending.push(counter.begin(values)));
     if pending.iter().any(|pending| pending.0.is_some_and(PendingFlip::needs_fence)) {
@@ -107,9 +130,9 @@ fn each(
     }
 }
 
-impl<const N: usize> Flips for Core<N> {
+impl<S: Storage> Flips for Core<S> {
     fn values(&self) -> usize {
-        N
+        self.len()
     }
 
     fn begin(&self, values: &mut [i64]) -> PendingSum {
@@ -136,7 +159,7 @@ impl<const N: usize> Flips for Core<N> {
         }
         // Otherwise another thread has flipped the counter since. That flip began after this call,
         // so its instant is within the call too.
-        for (value, last) in values.iter_mut().zip(&self.last) {
+        for (value, last) in values.iter_mut().zip(self.last()) {
             *value = last.load(Relaxed);
         }
     }

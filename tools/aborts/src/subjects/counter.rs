@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use thiscpu::__internal::capi::DynCounters;
 use thiscpu::{Counter, Counters};
 
 use crate::ops;
@@ -9,7 +10,6 @@ use crate::run_case::Case;
 use crate::subject::{Conflict, Mismatch, Subject, WITH_GATE, expect};
 
 pub(super) fn cases() -> Vec<Case> {
-    use Conflict::{Always, Flip, Leave, Move, SameLane, Vfork};
     vec![
         Case::new(["Counter", "add"], WITH_GATE, || {
             let tracked = Tracked::new(Counter::new());
@@ -29,10 +29,22 @@ pub(super) fn cases() -> Vec<Case> {
                 Add { tracked, amount: 1, conflict_amount: BACK }
             })
         },
-        Case::new(["Counters", "add"], &[SameLane, Move, Leave, Vfork, Flip, Always], InGroup::new),
+        Case::new(["Counters", "add"], IN_GROUP, || InGroup::new(Counters::<3>::new())),
+        Case::new(["DynCounters", "add"], IN_GROUP, || {
+            InGroup::new(DynCounters::try_new(3).expect("memory"))
+        }),
     ]
 }
 
+/// The conflicts of counters in a group.
+const IN_GROUP: &[Conflict] = &[
+    Conflict::SameLane,
+    Conflict::Move,
+    Conflict::Leave,
+    Conflict::Vfork,
+    Conflict::Flip,
+    Conflict::Always,
+];
 /// The adds after which a counter has lanes, and a window in that of this CPU.
 const WARM_UP: i64 = 64;
 const AMOUNT: i64 = 3;
@@ -127,22 +139,50 @@ impl Subject for Add {
     }
 }
 
-struct InGroup {
-    counters: Counters<3>,
+/// Three counters.
+trait Group {
+    fn add(&self, i: usize, n: i64);
+    fn snapshot(&self) -> [i64; 3];
+}
+
+impl Group for Counters<3> {
+    fn add(&self, i: usize, n: i64) {
+        ops::count_one_of(self, i, n);
+    }
+
+    fn snapshot(&self) -> [i64; 3] {
+        Counters::snapshot(self)
+    }
+}
+
+impl Group for DynCounters {
+    fn add(&self, i: usize, n: i64) {
+        ops::count_one_of_dyn(self, i, n);
+    }
+
+    fn snapshot(&self) -> [i64; 3] {
+        let values: Vec<_> = DynCounters::snapshot(self).collect();
+        values.try_into().expect("three counters")
+    }
+}
+
+struct InGroup<G> {
+    counters: G,
     totals: Cell<[i64; 3]>,
 }
 
-impl InGroup {
-    const DRIVEN: usize = 1;
+/// The one of three counters that the operation adds to.
+const DRIVEN: usize = 1;
 
-    fn new() -> Self {
-        let subject = InGroup { counters: Counters::new(), totals: Cell::default() };
+impl<G: Group> InGroup<G> {
+    fn new(counters: G) -> Self {
+        let subject = InGroup { counters, totals: Cell::default() };
         (0..3).for_each(|i| (0..WARM_UP).for_each(|_| subject.add(i, 1)));
         subject
     }
 
     fn add(&self, i: usize, n: i64) {
-        ops::count_one_of(&self.counters, i, n);
+        self.counters.add(i, n);
         self.apply_to(i, n);
     }
 
@@ -153,15 +193,15 @@ impl InGroup {
     }
 }
 
-impl Subject for InGroup {
+impl<G: Group> Subject for InGroup<G> {
     type Answer = ();
 
     fn op(&self) {
-        ops::count_one_of(&self.counters, Self::DRIVEN, AMOUNT);
+        self.counters.add(DRIVEN, AMOUNT);
     }
 
     fn apply(&self, _: usize, _: bool) {
-        self.apply_to(Self::DRIVEN, AMOUNT);
+        self.apply_to(DRIVEN, AMOUNT);
     }
 
     fn conflict_here(&self) -> Result<(), Mismatch> {

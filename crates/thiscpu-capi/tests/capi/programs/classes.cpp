@@ -27,6 +27,26 @@ static void counters() {
     CHECK(one.get() == nullptr && three.sum() == 3);
 }
 
+static void several_counters() {
+    thiscpu::counter one = thiscpu::counter::with_batch(0);
+    thiscpu::counters bytes(2);
+    one += 3;
+    CHECK(one.bounds().low == 3 && one.bounds().high == 3);
+    bytes.add(1, 1500);
+    CHECK(bytes.len() == 2 && bytes.read(0) == 0 && bytes.sum(1) == 1500);
+    CHECK((bytes.snapshot() == std::vector<std::int64_t>{0, 1500}));
+    auto sums = thiscpu::sum_all({one.summable(), bytes.summable(), one.summable()});
+    CHECK((sums == std::vector<std::int64_t>{3, 0, 1500, 3}));
+    CHECK(thiscpu::sum_all({}).empty());
+    {
+        thiscpu::in_flight first(one), second(std::move(first));
+        CHECK(one.sum() == 4);
+        second = thiscpu::in_flight(one);
+        CHECK(one.sum() == 4);
+    }
+    CHECK(one.sum() == 3);
+}
+
 static void budgets() {
     using namespace std::chrono_literals;
     thiscpu::budget budget(10);
@@ -236,6 +256,7 @@ static void errors() {
 int main() {
     CHECK(thiscpu::tier() <= THISCPU_TIER_ATOMIC);
     counters();
+    several_counters();
     budgets();
     ledgers();
     caches();

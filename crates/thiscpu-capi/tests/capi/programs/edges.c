@@ -11,6 +11,7 @@
 enum { MANY = 3000, IN_HANDLER = 2 << 10, ANYWHERE = 16 << 10 };
 
 static thiscpu_counter *counter;
+static thiscpu_counters *several;
 static thiscpu_budget *budget;
 static thiscpu_ledger *ledger;
 static thiscpu_account *account, *other;
@@ -48,6 +49,32 @@ static void sum_counter(void) {
     OK(thiscpu_counter_set(counter, 1));
     OK(thiscpu_counter_take(counter, &value));
     OK(thiscpu_counter_destroy(counter));
+}
+
+static void make_counters(void) {
+    OK(thiscpu_counters_create(THISCPU_COUNTERS_MAX, &several));
+}
+
+static void add_to_counters(void) {
+    int64_t value;
+    for (size_t i = 0; i < MANY; i++) {
+        OK(thiscpu_counters_add(several, i, 1 << 20));
+    }
+    OK(thiscpu_counters_read(several, 1, &value));
+}
+
+static void make_and_add_to_counters(void) {
+    make_counters();
+    add_to_counters();
+}
+
+static void sum_counters(void) {
+    static int64_t values[THISCPU_COUNTERS_MAX];
+    thiscpu_summable summable = {NULL, several};
+    OK(thiscpu_counters_sum(several, 1, values));
+    OK(thiscpu_counters_snapshot(several, values, THISCPU_COUNTERS_MAX));
+    OK(thiscpu_sum_all(&summable, 1, values, THISCPU_COUNTERS_MAX));
+    OK(thiscpu_counters_destroy(several));
 }
 
 static void make_budget(void) { OK(thiscpu_budget_create(1 << 30, &budget)); }
@@ -195,12 +222,15 @@ static const struct call {
 } calls[] = {
     {"counter_add", make_counter, add_many, IN_HANDLER},
     {"counter_read, _bounds", make_and_add, read_counter, IN_HANDLER},
+    {"counters_add, _read", make_counters, add_to_counters, IN_HANDLER},
     {"budget_release", make_and_hold, release_many, IN_HANDLER},
     {"word", make_words, use_words, IN_HANDLER},
     {"stack", make_words, use_stack, IN_HANDLER},
     {"get_tier", nothing, get_tier, ANYWHERE},
     {"counter_create", nothing, make_counter, ANYWHERE},
     {"counter", make_and_add, sum_counter, ANYWHERE},
+    {"counters_create", nothing, make_counters, ANYWHERE},
+    {"counters", make_and_add_to_counters, sum_counters, ANYWHERE},
     {"budget_create", nothing, make_budget, ANYWHERE},
     {"budget", make_budget, use_budget, ANYWHERE},
     {"budget_acquire, blocked", hold_for_a_while, wait_for_units, ANYWHERE},

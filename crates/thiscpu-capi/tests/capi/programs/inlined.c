@@ -19,6 +19,7 @@ static long calls;
     }
 
 #undef thiscpu_counter_add
+#undef thiscpu_counters_add
 #undef thiscpu_budget_try_acquire
 #undef thiscpu_budget_release
 #undef thiscpu_account_charge
@@ -26,6 +27,8 @@ static long calls;
 #undef thiscpu_cache_free
 #undef thiscpu_word_add
 WRAP(thiscpu_status, thiscpu_counter_add, (thiscpu_counter * counter, int64_t n), counter, n)
+WRAP(thiscpu_status, thiscpu_counters_add, (thiscpu_counters * counters, size_t i, int64_t n),
+     counters, i, n)
 WRAP(thiscpu_status, thiscpu_budget_try_acquire, (thiscpu_budget * budget, uint64_t n), budget, n)
 WRAP(thiscpu_status, thiscpu_budget_release, (thiscpu_budget * budget, uint64_t n), budget, n)
 WRAP(thiscpu_status, thiscpu_account_charge, (thiscpu_account * account, size_t i, int64_t n),
@@ -100,6 +103,20 @@ int main(void) {
     OK(thiscpu_counter_sum(counter, &sum));
     CHECK(sum == 3L * (each + 1000));
     RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_counter_add_inline(NULL, 1));
+
+    thiscpu_counters *several;
+    int64_t sums[3];
+    OK(thiscpu_counters_create(3, &several));
+    HARDLY_CALLS("an add to one of several",
+                 OK(thiscpu_counters_add_inline(several, (size_t)i % 3, i % 3 + 1)));
+    RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_counters_add_inline(several, 3, 1));
+    RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_counters_add_inline(several, SIZE_MAX, 1));
+    RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_counters_add_inline(NULL, 0, 1));
+    OK(thiscpu_counters_snapshot(several, sums, 3));
+    for (int index = 0; index < 3; index++) {
+        CHECK(sums[index] == (index + 1) * ((each + 2 - index) / 3 + (1002 - index) / 3));
+    }
+    OK(thiscpu_counters_destroy(several));
 
     thiscpu_budget *budget;
     uint64_t available;

@@ -63,6 +63,12 @@ int main(void) {
     for (int i = 0; i < 1000; i++) {
         OK(thiscpu_counter_add(counter, 1));
     }
+    thiscpu_counters *counters;
+    int64_t values[3] = {-1, -1, -1};
+    OK(thiscpu_counters_create(2, &counters));
+    for (int i = 0; i < 1000; i++) {
+        OK(thiscpu_counters_add(counters, 1, 1));
+    }
     thiscpu_budget *budget;
     uint64_t available = 7;
     OK(thiscpu_budget_create(1 << 20, &budget));
@@ -80,6 +86,10 @@ int main(void) {
     check_degradations(is_atomic, before);
     CHECK(value == (expected ? -1 : 1000));
     RETURNS(expected, thiscpu_counter_take(counter, &value));
+    thiscpu_summable all[] = {{counter, counters}};
+    RETURNS(expected, thiscpu_counters_snapshot(counters, values, 2));
+    RETURNS(expected, thiscpu_sum_all(all, 1, values, 3));
+    CHECK(values[2] == (expected ? -1 : 1000) && values[0] == (expected ? -1 : 0));
     if (!is_atomic) {
         CHECK(strstr(thiscpu_last_error(), "membarrier has stopped working") != NULL);
         CHECK(strstr(thiscpu_last_error(), "thiscpu: ") == NULL);
@@ -96,6 +106,7 @@ int main(void) {
     OK(thiscpu_counter_read(counter, &value));
     OK(thiscpu_budget_release(budget, 1000));
     OK(thiscpu_counter_destroy(counter));
+    OK(thiscpu_counters_destroy(counters));
     struct stat file;
     CHECK(dup2(saved, STDERR_FILENO) >= 0 && fstat(printed, &file) == 0);
     CHECK(file.st_size == 0);
