@@ -8,6 +8,7 @@
  *   thiscpu_budget     Budget         units up to a limit that is never exceeded
  *   thiscpu_lease      OwnedLease     units of a budget that are released with their handle
  *   thiscpu_acquire    AcquireOwned   a request for units that waits without a thread
+ *   thiscpu_reserve    Reserve        units of a budget that are set aside
  *   thiscpu_ledger     Ledger         accounts for any number of owners
  *   thiscpu_account    Account        one owner's counters
  *   thiscpu_cache      RawCache       objects of one size
@@ -84,6 +85,16 @@
  * The largest number of counters of an account.
  */
 #define THISCPU_LEDGER_COUNTERS_MAX 8
+
+/**
+ * The largest size of an object of a cache, in bytes: 1 MiB.
+ */
+#define THISCPU_CACHE_SIZE_MAX 1048576
+
+/**
+ * The largest alignment of an object of a cache, in bytes.
+ */
+#define THISCPU_CACHE_ALIGN_MAX 65536
 
 /**
  * The result of a call. `THISCPU_STATUS_OK` is 0.
@@ -347,6 +358,19 @@ typedef struct thiscpu_ledger thiscpu_ledger;
 typedef struct thiscpu_pair thiscpu_pair;
 
 /**
+ * Units of a budget that are set aside for the owner of the handle. Rust: `Reserve`.
+ *
+ * The owner can use them even when the budget is exhausted. A reserve keeps its budget alive.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_reserve_destroy`.
+ * - Lifetime: from `thiscpu_budget_try_reserve` to `thiscpu_reserve_destroy`. Leases of the
+ *   reserve may live longer.
+ * - Signal handlers: none of its functions.
+ * - After `fork`: the child has reserves of its own, on a budget of its own.
+ */
+typedef struct thiscpu_reserve thiscpu_reserve;
+
+/**
  * A stack (last in, first out) of nodes per CPU. Rust: `PerCpuStack`.
  *
  * A stack keeps nodes that are not needed right now near the CPU that used them. Push, pop and
@@ -584,11 +608,16 @@ enum thiscpu_status thiscpu_degradations(struct thiscpu_degradation *degradation
  * On a healthy system few do: calls of a thread whose new CPU gets its lane while another thread
  * changes the lanes, and calls in destructors of an exiting thread or in children of `vfork`. A
  * number that grows quickly means that threads have no lane; `thiscpu_degradations` says why.
+ * Returns the name of a tier, as the environment variable `THISCPU_TIER` takes it.
+ *
+ * These names are `rseq-cid`, `rseq-cpu` and `atomic`. The result is never NULL and stays valid
+ * forever. For a number that is not a tier, it says so.
  *
  * - Blocks: never.
  * - Signal handlers: allowed.
  */
 uint64_t thiscpu_shared_lane_calls(void);
+const char *thiscpu_tier_name(int32_t tier);
 
 /**
  * Creates a counter of value 0 and stores its handle in `*counter`.
@@ -907,6 +936,20 @@ enum thiscpu_status thiscpu_budget_acquire_timeout(struct thiscpu_budget *budget
                                                    uint64_t timeout_ns);
 
 /**
+ * Acquires `n` units; blocks until they are available, or until a deadline.
+ *
+ * `deadline_ns` is in nanoseconds of `CLOCK_MONOTONIC`. Otherwise like `thiscpu_budget_acquire`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the deadline is over; `CLOSED`, `FENCE_DENIED`.
+ * - Blocks: until `n` units are available, the budget is closed, or the deadline is over.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_budget_acquire_deadline(struct thiscpu_budget *budget,
+                                                    uint64_t n,
+                                                    uint64_t deadline_ns);
+
+/**
  * Releases `n` units. Another thread may have acquired them.
  *
  * Costs one restartable sequence, or one atomic addition. Inlined; see `thiscpu_inline.h`.
@@ -1070,6 +1113,22 @@ enum thiscpu_status thiscpu_budget_lease_timeout(struct thiscpu_budget *budget,
                                                  struct thiscpu_lease **lease);
 
 /**
+ * Acquires `n` units as a lease; blocks until they are available, or until a deadline.
+ *
+ * Otherwise like `thiscpu_budget_acquire_deadline`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `EXHAUSTED` if the deadline is over; `CLOSED`,
+ *   `FENCE_DENIED`.
+ * - Blocks: until `n` units are available, the budget is closed, or the deadline is over.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_budget_lease_deadline(struct thiscpu_budget *budget,
+                                                  uint64_t n,
+                                                  uint64_t deadline_ns,
+                                                  struct thiscpu_lease **lease);
+
+/**
  * Stores in `*units` how many units the lease holds.
  *
  * - NULL: not allowed.
@@ -1175,6 +1234,71 @@ enum thiscpu_status thiscpu_acquire_take(struct thiscpu_acquire *acquire,
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_acquire_destroy(struct thiscpu_acquire *acquire);
+
+/**
+ * Acquires `n` units as a reserve, and stores its handle in `*reserve`.
+ *
+ * Never waits for units. Costs as much as `thiscpu_budget_try_acquire`, and the memory of two
+ * handles.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `EXHAUSTED`, `CLOSED`, `FENCE_DENIED`.
+ * - Blocks: near the limit, for a fence and for other threads that need one.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_budget_try_reserve(struct thiscpu_budget *budget,
+                                               uint64_t n,
+                                               struct thiscpu_reserve **reserve);
+
+/**
+ * Takes `n` units of the reserve as a lease, and stores its handle in `*lease`.
+ *
+ * Never waits for units.
+ * Destroying the lease returns them to the reserve. If it is forgotten by `thiscpu_lease_forget`,
+ * they stay acquired from the budget after the reserve is destroyed.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `FENCE_DENIED`; `EXHAUSTED` if the reserve has
+ *   fewer units left.
+ * - Blocks: for other threads that use the reserve.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_reserve_try_lease(struct thiscpu_reserve *reserve,
+                                              uint64_t n,
+                                              struct thiscpu_lease **lease);
+
+/**
+ * Stores in `*available` how many units of the reserve are left, at one instant of the call.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
+ * - Blocks: for a fence and for other threads that use the reserve.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_reserve_available(struct thiscpu_reserve *reserve, uint64_t *available);
+
+/**
+ * Stores in `*units` how many units were set aside.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_reserve_units(struct thiscpu_reserve *reserve, uint64_t *units);
+
+/**
+ * Destroys a reserve, and releases the units that no lease holds to the budget.
+ *
+ * The units of its leases are released when the last of these leases is destroyed.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`, `FENCE_DENIED` (the reserve is destroyed, and its units are lost).
+ * - Blocks: for a fence; and as `thiscpu_budget_destroy` does, if it was the last owner of a
+ *   destroyed budget.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_reserve_destroy(struct thiscpu_reserve *reserve);
 
 /**
  * Creates a ledger and stores its handle in `*ledger`. Accounts have `counters` counters.
@@ -1388,8 +1512,8 @@ enum thiscpu_status thiscpu_account_id(struct thiscpu_account *account, uint64_t
 /**
  * Creates a cache of objects of `bytes` bytes and stores its handle in `*cache`.
  *
- * `bytes` is 0 to 1,048,576; an object has at least 8. `align` is the alignment of objects: a
- * power of two, at most 65,536.
+ * `bytes` is at most `THISCPU_CACHE_SIZE_MAX`; an object has at least 8. `align` is the alignment
+ * of objects: a power of two, at most `THISCPU_CACHE_ALIGN_MAX`.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `INVALID_SIZE`

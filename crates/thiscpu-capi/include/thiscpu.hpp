@@ -296,6 +296,36 @@ class owned_lease : public detail::handle<thiscpu_lease, thiscpu_lease_destroy> 
     }
 };
 
+/// Units of a budget that are set aside, and released on destruction. See thiscpu_reserve.
+class reserve : public detail::handle<thiscpu_reserve, thiscpu_reserve_destroy> {
+  public:
+    /// Takes over a handle from thiscpu_budget_try_reserve.
+    explicit reserve(thiscpu_reserve *units) noexcept { handle_ = units; }
+
+    /// Takes `n` units as a lease, or nothing. Never waits for units.
+    [[nodiscard]] std::optional<owned_lease> try_lease(std::uint64_t n) {
+        thiscpu_lease *lease;
+        thiscpu_status status = thiscpu_reserve_try_lease(handle_, n, &lease);
+        if (status == THISCPU_STATUS_EXHAUSTED) {
+            return std::nullopt;
+        }
+        detail::check(status);
+        return owned_lease(lease);
+    }
+    /// Returns how many units are left.
+    std::uint64_t available() const {
+        std::uint64_t available;
+        detail::check(thiscpu_reserve_available(handle_, &available));
+        return available;
+    }
+    /// Returns how many units were set aside.
+    std::uint64_t units() const {
+        std::uint64_t units;
+        detail::check(thiscpu_reserve_units(handle_, &units));
+        return units;
+    }
+};
+
 /// Units up to a limit that is never exceeded. See thiscpu_budget.
 class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
   public:
@@ -320,6 +350,13 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
     [[nodiscard]] bool acquire_for(std::uint64_t n, std::chrono::duration<Rep, Period> timeout) {
         return granted(thiscpu_budget_acquire_timeout(handle_, n, nanoseconds(timeout)));
     }
+    /// Acquires `n` units; blocks until `deadline`. Returns whether it did.
+    [[nodiscard]] bool acquire_until(std::uint64_t n,
+                                     std::chrono::steady_clock::time_point deadline) {
+        // This clock is CLOCK_MONOTONIC on Linux.
+        auto since_start = nanoseconds(deadline.time_since_epoch());
+        return granted(thiscpu_budget_acquire_deadline(handle_, n, since_start));
+    }
     /// Releases `n` units, which any thread acquired.
     void release(std::uint64_t n) { detail::check(thiscpu_budget_release(handle_, n)); }
     /// Acquires `n` units as a lease, or nothing. Never waits for units.
@@ -336,6 +373,14 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
             return std::nullopt;
         }
         return owned_lease(lease);
+    }
+    /// Sets `n` units aside, or none. Never waits for units.
+    [[nodiscard]] std::optional<reserve> try_reserve(std::uint64_t n) {
+        thiscpu_reserve *units;
+        if (!granted(thiscpu_budget_try_reserve(handle_, n, &units))) {
+            return std::nullopt;
+        }
+        return reserve(units);
     }
     /// Acquires `n` units as a lease; blocks until they are available. Throws if the budget is
     /// closed.

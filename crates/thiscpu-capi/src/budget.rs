@@ -12,7 +12,7 @@ use std::time::Duration;
 use thiscpu::__internal::capi::{BUDGET_GATE_AT, BUDGET_SCALE};
 use thiscpu::{AcquireError, Budget, TryAcquireError};
 
-use crate::ffi::{catch, create, deref, free, write};
+use crate::ffi::{UninitHandle, catch, create, deref, free, write};
 use crate::last_error;
 use crate::status::Status;
 
@@ -42,6 +42,17 @@ pub struct ThiscpuBudget {
     budget: Budget,
     /// The handle, and each lease and asynchronous acquire. The last one frees the budget.
     owners: AtomicUsize,
+    /// If this is a reserve: the budget that its units are from, and their number.
+    origin: Option<(BudgetRef, u64)>,
+}
+
+impl Drop for ThiscpuBudget {
+    fn drop(&mut self) {
+        if let Some((origin, units)) = &self.origin {
+            // Units of a lease that was forgotten stay acquired, in both budgets.
+            origin.budget().release(units.saturating_sub(self.budget.acquired()));
+        }
+    }
 }
 
 impl ThiscpuBudget {
@@ -59,6 +70,29 @@ impl BudgetRef {
         // Relaxed: an owner keeps the budget meanwhile, so the count cannot fall to 0.
         budget.owners.fetch_add(1, Relaxed);
         BudgetRef(NonNull::from(budget))
+    }
+
+    /// Acquires `n` units of a budget and returns the owner of a reserve of them.
+    pub(crate) fn try_reserve(budget: &ThiscpuBudget, n: u64) -> Result<BudgetRef, Status> {
+        let memory = UninitHandle::new()?;
+        budget.budget().try_acquire(n)?;
+        let origin = Some((BudgetRef::new(budget), n));
+        let reserve = ThiscpuBudget { budget: Budget::new(n), owners: AtomicUsize::new(1), origin };
+        Ok(BudgetRef(NonNull::new(memory.init(reserve)).ok_or(Status::NoMemory)?))
+    }
+
+    /// Returns the units of a reserve that no lease holds to the budget that they are from.
+    pub(crate) fn return_units(&self) {
+        // SAFETY: this owner keeps the budget alive.
+        if let Some((origin, units)) = &unsafe { self.0.as_ref() }.origin {
+            origin.budget().release(self.budget().try_acquire_up_to(*units));
+        }
+    }
+
+    /// Returns how many units a reserve was made of.
+    pub(crate) fn reserved(&self) -> u64 {
+        // SAFETY: this owner keeps the budget alive.
+        unsafe { self.0.as_ref() }.origin.as_ref().map_or(0, |(_, units)| *units)
     }
 
     pub(crate) fn budget(&self) -> &Budget {
@@ -150,7 +184,7 @@ pub unsafe extern "C" fn thiscpu_budget_create(
     let new = || {
         thiscpu::tier()?;
         let budget = Budget::new(check_limit(limit)?);
-        Ok(ThiscpuBudget { budget, owners: AtomicUsize::new(1) })
+        Ok(ThiscpuBudget { budget, owners: AtomicUsize::new(1), origin: None })
     };
     // SAFETY: the header requires that `budget` is null or valid for writes.
     unsafe { create(budget, new) }
@@ -245,6 +279,35 @@ pub unsafe extern "C" fn thiscpu_budget_acquire_timeout(
     timeout_ns: u64,
 ) -> Status {
     let body = |budget: &Budget| Ok(budget.acquire_timeout(n, Duration::from_nanos(timeout_ns))?);
+    // SAFETY: the header requires that the handle is null or live.
+    unsafe { with_budget(budget, body) }
+}
+
+/// Returns the time until a deadline, in nanoseconds of `CLOCK_MONOTONIC`; 0 if it is over.
+pub(crate) fn time_until(deadline_ns: u64) -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is valid for writes. The clock exists on each Linux, so the call
+    // succeeds.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+    Duration::from_nanos(deadline_ns).saturating_sub(now)
+}
+
+/// Acquires `n` units; blocks until they are available, or until a deadline.
+///
+/// `deadline_ns` is in nanoseconds of `CLOCK_MONOTONIC`. Otherwise like `thiscpu_budget_acquire`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the deadline is over; `CLOSED`, `FENCE_DENIED`.
+/// - Blocks: until `n` units are available, the budget is closed, or the deadline is over.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_budget_acquire_deadline(
+    budget: *mut ThiscpuBudget,
+    n: u64,
+    deadline_ns: u64,
+) -> Status {
+    let body = |budget: &Budget| Ok(budget.acquire_timeout(n, time_until(deadline_ns))?);
     // SAFETY: the header requires that the handle is null or live.
     unsafe { with_budget(budget, body) }
 }

@@ -61,10 +61,17 @@ pub struct ThiscpuCacheStats {
     pub trades: u64,
 }
 
+/// The largest size of an object of a cache, in bytes: 1 MiB.
+pub const THISCPU_CACHE_SIZE_MAX: usize = 1_048_576;
+/// The largest alignment of an object of a cache, in bytes.
+pub const THISCPU_CACHE_ALIGN_MAX: usize = 65_536;
+const _: () = assert!(THISCPU_CACHE_SIZE_MAX == RawCache::SIZE_MAX);
+const _: () = assert!(THISCPU_CACHE_ALIGN_MAX == RawCache::ALIGN_MAX);
+
 /// Creates a cache of objects of `bytes` bytes and stores its handle in `*cache`.
 ///
-/// `bytes` is 0 to 1,048,576; an object has at least 8. `align` is the alignment of objects: a
-/// power of two, at most 65,536.
+/// `bytes` is at most `THISCPU_CACHE_SIZE_MAX`; an object has at least 8. `align` is the alignment
+/// of objects: a power of two, at most `THISCPU_CACHE_ALIGN_MAX`.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `INVALID_SIZE`

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thiscpu::Budget;
 
-use crate::budget::{BudgetRef, ThiscpuBudget};
+use crate::budget::{BudgetRef, ThiscpuBudget, time_until};
 use crate::ffi::{OutParam, catch, create, deref, destroy, free, write};
 use crate::status::Status;
 
@@ -118,6 +118,28 @@ pub unsafe extern "C" fn thiscpu_budget_lease_timeout(
     // SAFETY: the header requires that the handle is null or live, and `lease` null or valid for
     // writes.
     unsafe { self::lease(budget, n, lease, |budget| Ok(budget.acquire_timeout(n, timeout)?)) }
+}
+
+/// Acquires `n` units as a lease; blocks until they are available, or until a deadline.
+///
+/// Otherwise like `thiscpu_budget_acquire_deadline`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `EXHAUSTED` if the deadline is over; `CLOSED`,
+///   `FENCE_DENIED`.
+/// - Blocks: until `n` units are available, the budget is closed, or the deadline is over.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_budget_lease_deadline(
+    budget: *mut ThiscpuBudget,
+    n: u64,
+    deadline_ns: u64,
+    lease: *mut *mut ThiscpuLease,
+) -> Status {
+    let acquire = |budget: &Budget| Ok(budget.acquire_timeout(n, time_until(deadline_ns))?);
+    // SAFETY: the header requires that the handle is null or live, and `lease` null or valid for
+    // writes.
+    unsafe { self::lease(budget, n, lease, acquire) }
 }
 
 /// Stores in `*units` how many units the lease holds.

@@ -1,5 +1,7 @@
 //! The tier of the process.
 
+use std::ffi::{CStr, c_char};
+
 use thiscpu::Tier;
 
 use crate::ffi::{OutParam, catch};
@@ -47,4 +49,22 @@ pub unsafe extern "C" fn thiscpu_get_tier(tier: *mut ThiscpuTier) -> Status {
         inline_abi::publish();
         Ok(())
     })
+}
+
+/// Returns the name of a tier, as the environment variable `THISCPU_TIER` takes it.
+///
+/// These names are `rseq-cid`, `rseq-cpu` and `atomic`. The result is never NULL and stays valid
+/// forever. For a number that is not a tier, it says so.
+///
+/// - Blocks: never.
+/// - Signal handlers: allowed.
+#[unsafe(no_mangle)]
+pub extern "C" fn thiscpu_tier_name(tier: i32) -> *const c_char {
+    const NAMES: [(ThiscpuTier, &CStr); 3] = [
+        (ThiscpuTier::RseqCid, c"rseq-cid"),
+        (ThiscpuTier::RseqCpu, c"rseq-cpu"),
+        (ThiscpuTier::Atomic, c"atomic"),
+    ];
+    let named = NAMES.iter().find(|(named, _)| *named as i32 == tier);
+    named.map_or(c"not a tier", |(_, name)| name).as_ptr()
 }

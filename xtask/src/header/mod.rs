@@ -31,6 +31,7 @@ const SOURCES: [&str; 16] = [
     "budget",
     "lease",
     "acquire",
+    "reserve",
     "ledger",
     "cache",
     "word",

@@ -46,6 +46,7 @@ programs_in_c! {
     counters_work_from_c: "counters.c",
     budget_works_from_c: "budget.c",
     leases_work_from_c: "lease.c",
+    reserves_and_deadlines_work_from_c: "reserve.c",
     asynchronous_acquires_work_from_c: "acquire.c",
     ledger_works_from_c: "ledger.c",
     cache_works_from_c: "cache.c",

@@ -27,6 +27,19 @@ static void counters() {
     CHECK(one.get() == nullptr && three.sum() == 3);
 }
 
+static void reserves() {
+    thiscpu::budget blocks(100);
+    auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
+    {
+        auto emergency = blocks.try_reserve(10);
+        CHECK(emergency && !blocks.try_reserve(91) && !blocks.acquire_until(91, soon));
+        auto lease = emergency->try_lease(3);
+        CHECK(lease && !emergency->try_lease(8));
+        CHECK(emergency->available() == 7 && emergency->units() == 10);
+    }
+    CHECK(blocks.available() == 100 && blocks.acquire_until(100, soon));
+}
+
 static void several_counters() {
     thiscpu::counter one = thiscpu::counter::with_batch(0);
     thiscpu::counters bytes(2);
@@ -257,6 +270,7 @@ int main() {
     CHECK(thiscpu::tier() <= THISCPU_TIER_ATOMIC);
     counters();
     several_counters();
+    reserves();
     budgets();
     ledgers();
     caches();
