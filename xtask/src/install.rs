@@ -15,6 +15,10 @@ const NATIVE: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 /// Those libraries for static programs, for which there is no `libgcc_s`.
 const NATIVE_STATIC: &str = "-lgcc_eh -lutil -lrt -lpthread -lm -ldl -lc";
 
+/// The crate of the library of series for C.
+const METRICS_CRATE: &str = "crates/thiscpu-metrics-capi";
+const METRICS_LIBRARY: &str = "libthiscpu_metrics_capi.so";
+
 const LIBRARIES: [&str; 2] = ["libthiscpu_capi.a", "libthiscpu_capi.so"];
 const PROGRAM: &str = "thiscpu";
 /// The program that `thiscpu profile` starts.
@@ -52,13 +56,19 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let profile = if arguments.debug { "dev" } else { "release" };
     let target = cargo::target_directory(sh);
     // For this machine and in this directory, whatever a configuration file says.
-    let packages = ["thiscpu-capi", "thiscpu-cli", "thiscpu-malloc-preload", "thiscpu-profile"];
+    let packages = [
+        "thiscpu-capi",
+        "thiscpu-cli",
+        "thiscpu-malloc-preload",
+        "thiscpu-metrics-capi",
+        "thiscpu-profile",
+    ];
     let packages = packages.iter().flat_map(|package| ["--package", package]);
     cmd!(sh, "cargo build --quiet {packages...} --profile {profile} --target-dir {target}")
         .env_remove("CARGO_BUILD_TARGET")
         .run()?;
     let built = target.join(if arguments.debug { "debug" } else { "release" });
-    for file in [&LIBRARIES[..], &[PROGRAM, PROFILE_PROGRAM, PRELOADED]].concat() {
+    for file in [&LIBRARIES[..], &[METRICS_LIBRARY, PROGRAM, PROFILE_PROGRAM, PRELOADED]].concat() {
         let file = built.join(file);
         let is_here = file.is_file();
         ensure!(is_here, "cargo has not built {}; it builds for another target", file.display());
@@ -109,26 +119,39 @@ fn install(sh: &Shell, package: &Path, built: &Path, prefix: &Path) -> Result<()
     let mut objects = sh.read_binary_file(archive)?;
     thiscpu_static_library::finish(&mut objects)?;
     sh.write_file(lib.join("libthiscpu.a"), objects)?;
-    let whole = format!("libthiscpu.so.{VERSION}");
-    copy(sh, &shared, &lib.join(&whole))?;
-    let soname = format!("libthiscpu.so.{}", interface());
-    link(&whole, &lib.join(&soname))?;
-    link(&soname, &lib.join("libthiscpu.so"))?;
-    for (directory, name) in [
-        ("pkgconfig", "thiscpu.pc"),
-        ("cmake/thiscpu", "thiscpu-config.cmake"),
-        ("cmake/thiscpu", "thiscpu-config-version.cmake"),
+    let soname = install_shared(sh, &shared, &lib, "libthiscpu.so")?;
+    let metrics_soname =
+        install_shared(sh, &built.join(METRICS_LIBRARY), &lib, "libthiscpu_metrics.so")?;
+    let metrics = sh.current_dir().join(METRICS_CRATE);
+    let header = "thiscpu_metrics.h";
+    copy(sh, &metrics.join("include").join(header), &include.join(header))?;
+    for (package, directory, name) in [
+        (package, "pkgconfig", "thiscpu.pc"),
+        (&metrics, "pkgconfig", "thiscpu-metrics.pc"),
+        (package, "cmake/thiscpu", "thiscpu-config.cmake"),
+        (package, "cmake/thiscpu", "thiscpu-config-version.cmake"),
     ] {
         let template = sh.read_file(package.join("package").join(format!("{name}.in")))?;
         let text = template
             .replace("@VERSION@", VERSION)
             .replace("@OLDEST@", &interface())
             .replace("@SONAME@", &soname)
+            .replace("@METRICS_SONAME@", &metrics_soname)
             .replace("@NATIVE_STATIC@", NATIVE_STATIC)
             .replace("@NATIVE@", NATIVE);
         sh.write_file(lib.join(directory).join(name), text)?;
     }
     Ok(())
+}
+
+/// Installs a shared library by its three names, and returns its soname.
+fn install_shared(sh: &Shell, built: &Path, lib: &Path, name: &str) -> Result<String> {
+    let whole = format!("{name}.{VERSION}");
+    copy(sh, built, &lib.join(&whole))?;
+    let soname = format!("{name}.{}", interface());
+    link(&whole, &lib.join(&soname))?;
+    link(&soname, &lib.join(name))?;
+    Ok(soname)
 }
 
 /// Installs the program with its man pages and completions, and the library that it preloads.
@@ -180,7 +203,7 @@ mod tests {
         find_package(thiscpu 0.1 REQUIRED)\n\
         find_package(Threads REQUIRED)\n\
         add_executable(tenants EXAMPLE/tenants.cpp)\n\
-        target_link_libraries(tenants thiscpu::static Threads::Threads)\n";
+        target_link_libraries(tenants thiscpu::static thiscpu::metrics Threads::Threads)\n";
 
     /// Installs a debug build into a new directory, or returns `None` if a tool is missing.
     fn installed(sh: &Shell, task: &str, programs: &[&'static str]) -> Option<TempDir> {
@@ -267,6 +290,18 @@ mod tests {
             .run()
             .unwrap();
         assert!(!uses_shared());
+
+        // Series, by pkg-config and by CMake.
+        let source = "#include <thiscpu_metrics.h>\nint main(void) {\n\
+            thiscpu_metrics_registry *registry;\n\
+            return thiscpu_metrics_registry_create(NULL, &registry) != 0;\n}\n";
+        sh.write_file("series.c", source).unwrap();
+        let flags = cmd!(sh, "pkg-config --cflags --libs thiscpu-metrics").quiet().read().unwrap();
+        let flags = flags.split_whitespace();
+        cmd!(sh, "gcc series.c {flags...} -o series").quiet().run().unwrap();
+        cmd!(sh, "./series").quiet().run().unwrap();
+        let needs = cmd!(sh, "readelf -d series").quiet().read().unwrap();
+        assert!(needs.contains(&format!("[libthiscpu_metrics.so.{}]", interface())), "{needs}");
 
         let cpp = examples.join("cpp");
         let project = STATIC_PROJECT.replace("EXAMPLE", &cpp.display().to_string());

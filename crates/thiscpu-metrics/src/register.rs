@@ -8,7 +8,7 @@ use crate::{
     name::{self, Labels},
     registry::Registry,
     shown::{Description, Show},
-    structures::Closure,
+    structures::{Closure, Value},
 };
 
 impl Registry {
@@ -116,5 +116,19 @@ impl Registry {
         value: impl Fn() -> f64 + Send + Sync + 'static,
     ) -> Result<(), Error> {
         self.register_with(name, help, labels, Closure(value))
+    }
+
+    /// Shows the result of a closure as a counter if the name ends in `_total`, else as a gauge.
+    ///
+    /// For C. A scrape leaves the series out if the closure returns `None`.
+    #[doc(hidden)]
+    pub fn register_value(
+        &self,
+        name: &str,
+        help: &str,
+        labels: Labels<'_>,
+        value: impl Fn() -> Option<i64> + Send + Sync + 'static,
+    ) -> Result<(), Error> {
+        self.register_with(name, help, labels, Value(value))
     }
 }

@@ -306,6 +306,19 @@ impl<const N: usize> Shown for AccountCounter<N> {
     }
 }
 
+/// A closure that returns the value of a counter or gauge, as its name says, or none.
+pub(crate) struct Value<F>(pub(crate) F);
+
+impl<F: Fn() -> Option<i64> + Send + Sync> Shown for Value<F> {
+    fn series(&self, name: &str) -> Vec<Description> {
+        vec![Description::by_name(name)]
+    }
+
+    fn observe(&self, _: &[i64], out: &mut Observation) {
+        out.numbers.push((self.0)().map(Number::Signed));
+    }
+}
+
 /// A closure that returns the value of a gauge.
 pub(crate) struct Closure<F>(pub(crate) F);
 

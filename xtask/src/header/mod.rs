@@ -1,7 +1,7 @@
 //! `cargo xtask header`: the C headers.
 //!
-//! `thiscpu.h` is made from the signatures and comments of its functions, and `thiscpu_sections.h`
-//! from templates.
+//! `thiscpu.h` and `thiscpu_metrics.h` are made from the signatures and comments of their
+//! functions, and `thiscpu_sections.h` from templates.
 
 mod aarch64;
 mod assembly;
@@ -11,33 +11,59 @@ mod x86_64;
 
 pub(crate) use sections::{COUNT as SECTIONS_IN_C, maybe_constant};
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use cbindgen::{Builder, Config};
 
-const CRATE: &str = "crates/thiscpu-capi";
-const HEADER: &str = "include/thiscpu.h";
-const SECTIONS_HEADER: &str = "include/thiscpu_sections.h";
-/// In the order in which a reader meets them.
-const SOURCES: [&str; 16] = [
-    "status",
-    "last_error",
-    "tier",
-    "degradation",
-    "counter",
-    "counters",
-    "sum_all",
-    "budget",
-    "lease",
-    "acquire",
-    "reserve",
-    "ledger",
-    "cache",
-    "word",
-    "pair",
-    "stack",
-    "vfork",
+const SECTIONS_HEADER: &str = "crates/thiscpu-capi/include/thiscpu_sections.h";
+
+/// A header that is made from the sources of a crate.
+struct Header {
+    package: &'static str,
+    name: &'static str,
+    /// In the order in which a reader meets them.
+    sources: &'static [&'static str],
+}
+
+const HEADERS: [Header; 2] = [
+    Header {
+        package: "crates/thiscpu-capi",
+        name: "include/thiscpu.h",
+        sources: &[
+            "status",
+            "last_error",
+            "tier",
+            "degradation",
+            "counter",
+            "counters",
+            "sum_all",
+            "budget",
+            "lease",
+            "acquire",
+            "reserve",
+            "ledger",
+            "cache",
+            "word",
+            "pair",
+            "stack",
+            "vfork",
+        ],
+    },
+    Header {
+        package: "crates/thiscpu-metrics-capi",
+        name: "include/thiscpu_metrics.h",
+        sources: &[
+            "status",
+            "registry",
+            "counter",
+            "gauge",
+            "histogram",
+            "removal",
+            "show",
+            "endpoint",
+        ],
+    },
 ];
 
 /// Write the C headers.
@@ -49,8 +75,12 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
-    for (name, made) in [(HEADER, make(root)?), (SECTIONS_HEADER, assembly::make(root)?)] {
-        let path = root.join(CRATE).join(name);
+    let mut all = vec![(PathBuf::from(SECTIONS_HEADER), assembly::make(root)?)];
+    for header in &HEADERS {
+        all.push((Path::new(header.package).join(header.name), make(root, header)?));
+    }
+    for (path, made) in all {
+        let path = root.join(path);
         if !arguments.check {
             std::fs::write(&path, made).with_context(|| format!("writing {}", path.display()))?;
             continue;
@@ -64,14 +94,15 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn make(root: &Path) -> Result<String> {
-    let package = root.join(CRATE);
+fn make(root: &Path, header: &Header) -> Result<String> {
+    let package = root.join(header.package);
     let config = Config::from_file(package.join("cbindgen.toml")).map_err(anyhow::Error::msg)?;
     let builder = Builder::new().with_config(config);
     let source = |name: &&str| package.join("src").join(name).with_extension("rs");
-    let builder = SOURCES.iter().map(source).fold(builder, |builder, file| builder.with_src(file));
+    let builder =
+        header.sources.iter().map(source).fold(builder, |builder, file| builder.with_src(file));
     let mut made = Vec::new();
-    builder.generate().context("generating thiscpu.h")?.write(&mut made);
+    builder.generate().with_context(|| header.name.to_owned())?.write(&mut made);
     Ok(String::from_utf8(made)?.replace("@VERSION@", env!("CARGO_PKG_VERSION")))
 }
 
@@ -86,16 +117,18 @@ mod tests {
     }
 
     #[test]
-    fn header_has_every_source() {
+    fn headers_have_every_source() {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        let sources = std::fs::read_dir(root.join(CRATE).join("src")).unwrap();
-        let mut names: Vec<_> = sources
-            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
-            .filter(|name| !["lib", "ffi", "inline_abi"].contains(&name.as_str()))
-            .collect();
-        names.sort();
-        let mut known = SOURCES;
-        known.sort();
-        assert_eq!(names, known);
+        for header in &HEADERS {
+            let sources = std::fs::read_dir(root.join(header.package).join("src")).unwrap();
+            let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let names = sources.map(|entry| stem(entry.unwrap().path()));
+            let others = ["lib", "ffi", "inline_abi"];
+            let mut names: Vec<_> = names.filter(|name| !others.contains(&&**name)).collect();
+            names.sort();
+            let mut known = header.sources.to_vec();
+            known.sort();
+            assert_eq!(names, known);
+        }
     }
 }

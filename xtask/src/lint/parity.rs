@@ -17,9 +17,10 @@ const PAGE: &str = "docs/c.md";
 /// The heading above the tables. Below it, each heading names a crate.
 const HEADING: &str = "Rust and C";
 const CRATES: [&str; 3] = ["thiscpu", "thiscpu-malloc", "thiscpu-metrics"];
-const HEADERS: [&str; 2] = [
+const HEADERS: [&str; 3] = [
     "crates/thiscpu-capi/include/thiscpu.h",
     "crates/thiscpu-malloc-preload/include/thiscpu_malloc.h",
+    "crates/thiscpu-metrics-capi/include/thiscpu_metrics.h",
 ];
 const CPP_HEADER: &str = "crates/thiscpu-capi/include/thiscpu.hpp";
 
@@ -64,9 +65,10 @@ pub(super) fn check(sh: &Shell) -> Result<Vec<String>> {
 
 /// Returns the functions and types that a C header declares.
 fn declared(header: &str) -> BTreeSet<String> {
-    let functions = captures(r"(?m)^[a-z][^(\n]*\b(thiscpu_\w+)\(", header);
+    let functions = captures(r"(?m)^(?:[a-z][^(\n]*\b)?(thiscpu_\w+)\(", header);
     let types = captures(r"(?m)^typedef (?:struct|enum) (?:\w+\(\d+\) )?(thiscpu_\w+)", header);
-    &functions | &types
+    let unnamed = captures(r"(?m)^\} (thiscpu_\w+);", header);
+    &(&functions | &types) | &unnamed
 }
 
 fn captures(pattern: &str, text: &str) -> BTreeSet<String> {
@@ -210,11 +212,15 @@ mod tests {
             typedef struct thiscpu_counter thiscpu_counter;\ntypedef enum thiscpu_status {\n\
             typedef struct THISCPU_ALIGNED(16) thiscpu_halves {\n  int thiscpu_no(void);\n\
             const char *thiscpu_version(void);\n\
-            enum thiscpu_status thiscpu_counter_add(struct thiscpu_counter *counter,\n";
+            enum thiscpu_status thiscpu_counter_add(struct thiscpu_counter *counter,\n\
+            typedef struct {\n  int no;\n} thiscpu_label;\n\
+            static inline int\nthiscpu_show(struct thiscpu_counter *counter,\n";
         let expected = [
             "thiscpu_counter",
             "thiscpu_counter_add",
             "thiscpu_halves",
+            "thiscpu_label",
+            "thiscpu_show",
             "thiscpu_status",
             "thiscpu_version",
         ];

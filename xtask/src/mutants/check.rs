@@ -28,6 +28,7 @@ enum Kind {
     Guarantees,
     Malloc,
     Metrics,
+    MetricsCapi,
     /// `cargo xtask model`
     Model,
     Preload,
@@ -47,6 +48,7 @@ impl Kind {
             Kind::Guarantees => ("thiscpu", &["--test", "guarantees"]),
             Kind::Malloc => ("thiscpu-malloc", &["--tests"]),
             Kind::Metrics => ("thiscpu-metrics", &["--tests"]),
+            Kind::MetricsCapi => ("thiscpu-metrics-capi", &["--test", "metrics"]),
             Kind::Model => ("thiscpu", &["--test", "model"]),
             Kind::Preload => ("thiscpu-malloc-preload", &["--test", "preload"]),
             Kind::Unit => ("thiscpu", &["--lib"]),

@@ -1,0 +1,110 @@
+//! Histograms.
+
+use std::ffi::c_char;
+
+use thiscpu_metrics::Histogram;
+
+use crate::ffi::{catch, create, deref, labels, take, text, text_or_empty};
+use crate::registry::{ThiscpuMetricsLabel, ThiscpuMetricsRegistry};
+use crate::status::Status;
+
+/// A handle of a series of observations, which are counted in buckets. Rust: `Histogram`.
+///
+/// - Threads: any number may change the series at once.
+/// - Signal handlers: none of its functions.
+pub struct ThiscpuMetricsHistogram(pub(crate) Histogram);
+
+/// Creates a series and stores its handle in `*histogram`.
+///
+/// `help` may be NULL or empty: then the series has no help text, or that of others of its name.
+/// `labels` are `label_count` labels. Its buckets are those of the registry.
+///
+/// - NULL: allowed for `help`, and for `labels` if there are none.
+/// - Returns: `OK`, `NULL_POINTER`; `REJECTED` if a name is invalid, if the series exists, or if
+///   the name has another kind or help text.
+/// - Blocks: for a current scrape.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_metrics_histogram_create(
+    registry: *const ThiscpuMetricsRegistry,
+    name: *const c_char,
+    help: *const c_char,
+    labels: *const ThiscpuMetricsLabel,
+    label_count: usize,
+    histogram: *mut *mut ThiscpuMetricsHistogram,
+) -> Status {
+    let new = || {
+        // SAFETY: the header requires that the handle is null or live, and that texts and labels
+        // are null or valid.
+        let (registry, name, help, labels) = unsafe {
+            (
+                deref(registry)?,
+                text(name)?,
+                text_or_empty(help)?,
+                self::labels(labels, label_count)?,
+            )
+        };
+        Ok(ThiscpuMetricsHistogram(registry.0.histogram(name, help, &labels)?))
+    };
+    // SAFETY: the header requires that `histogram` is null or valid for writes.
+    unsafe { create(histogram, new) }
+}
+
+/// Destroys a handle. The series stays, with its value.
+///
+/// `thiscpu_metrics_histogram_remove` removes it.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: never.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_metrics_histogram_destroy(
+    histogram: *mut ThiscpuMetricsHistogram,
+) -> Status {
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and not used any more.
+        drop(unsafe { take(histogram) });
+        Ok(())
+    })
+}
+
+/// Removes a series from the registry that created it, and destroys the handle.
+///
+/// Values that no scrape has shown are lost. Costs one fence.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
+/// - Blocks: for a current scrape.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_metrics_histogram_remove(
+    registry: *const ThiscpuMetricsRegistry,
+    histogram: *mut ThiscpuMetricsHistogram,
+) -> Status {
+    catch(|| {
+        // SAFETY: the header requires that both handles are null or live.
+        let registry = unsafe { deref(histogram).and_then(|_| deref(registry)) }?;
+        // SAFETY: the handle is live, and not used any more.
+        if let Some(histogram) = unsafe { take(histogram) } {
+            registry.0.remove_handle(histogram.0);
+        }
+        Ok(())
+    })
+}
+
+/// Records a value `count` times.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_metrics_histogram_record(
+    histogram: *const ThiscpuMetricsHistogram,
+    value: f64,
+    count: u64,
+) -> Status {
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live.
+        unsafe { deref(histogram) }?.0.record_many(value, count);
+        Ok(())
+    })
+}
