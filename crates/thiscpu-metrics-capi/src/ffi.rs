@@ -1,33 +1,12 @@
 //! The boundary that every function passes: panics become statuses, and arguments are checked.
 
-use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 
 use thiscpu::__internal::capi::PanicReason;
 
-use crate::registry::ThiscpuMetricsLabel;
+use crate::last_error::note;
 use crate::status::Status;
-
-thread_local! {
-    /// The sentence about this thread's last failed call.
-    static LAST: RefCell<CString> = RefCell::default();
-}
-
-/// Notes why the calling thread's call fails.
-pub(crate) fn note(sentence: &str) {
-    // A nul in a name of the caller ends the sentence.
-    let bytes = sentence.bytes().take_while(|&byte| byte != 0).collect::<Vec<_>>();
-    let sentence = CString::new(bytes).unwrap_or_default();
-    // Fails only in destructors of a thread, which then have no sentence.
-    let _ = LAST.try_with(|last| last.replace(sentence));
-}
-
-/// Returns the sentence about this thread's last failed call; empty if none has failed.
-pub(crate) fn last() -> *const c_char {
-    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
-}
 
 /// Runs the body of a function and returns its status. A panic becomes a status.
 pub(crate) fn catch(body: impl FnOnce() -> Result<(), Status>) -> Status {
@@ -41,22 +20,6 @@ pub(crate) fn catch(body: impl FnOnce() -> Result<(), Status>) -> Status {
             PanicReason::NoMemory | PanicReason::Other => Status::Internal,
         },
     }
-}
-
-/// Makes panics silent: their message becomes the thread's last error.
-///
-/// This copy of the standard library runs no code but this library's.
-pub(crate) fn silence_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        std::panic::set_hook(Box::new(|info| {
-            let payload = info.payload();
-            let text = payload.downcast_ref::<&str>().copied();
-            let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-            let text = text.unwrap_or("no message");
-            note(text.strip_prefix("thiscpu: ").unwrap_or(text));
-        }));
-    });
 }
 
 fn null() -> Status {
@@ -141,27 +104,6 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Status> {
 pub(crate) unsafe fn text_or_empty<'a>(string: *const c_char) -> Result<&'a str, Status> {
     // SAFETY: the caller guarantees it.
     if string.is_null() { Ok("") } else { unsafe { text(string) } }
-}
-
-/// Returns the labels of the caller.
-///
-/// # Safety
-///
-/// `labels` points to `count` labels, whose texts outlive `'a`; or `count` is 0.
-pub(crate) unsafe fn labels<'a>(
-    labels: *const ThiscpuMetricsLabel,
-    count: usize,
-) -> Result<Vec<(&'a str, &'a str)>, Status> {
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    // SAFETY: the caller guarantees that the array has `count` labels, if it is not null.
-    let labels = unsafe {
-        deref(labels)?;
-        std::slice::from_raw_parts(labels, count)
-    };
-    // SAFETY: the caller guarantees that the texts are C strings.
-    labels.iter().map(|label| unsafe { Ok((text(label.name)?, text(label.value)?)) }).collect()
 }
 
 /// Stores `text` and a nul in a buffer, or the part that fits.

@@ -4,8 +4,9 @@ use std::ffi::c_char;
 
 use thiscpu_metrics::Gauge;
 
-use crate::ffi::{catch, create, deref, labels, take, text, text_or_empty};
-use crate::registry::{ThiscpuMetricsLabel, ThiscpuMetricsRegistry};
+use crate::ffi::{catch, create, deref, take, text, text_or_empty};
+use crate::labels::{ThiscpuMetricsLabel, labels};
+use crate::registry::ThiscpuMetricsRegistry;
 use crate::status::Status;
 
 /// A handle of a series that goes up and down. Rust: `Gauge`.

@@ -15,6 +15,8 @@ pub mod endpoint;
 mod ffi;
 pub mod gauge;
 pub mod histogram;
+pub mod labels;
+pub mod last_error;
 pub mod registry;
 pub mod removal;
 pub mod show;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use thiscpu_metrics::{Format, Kind, Registry};
 
-use crate::ffi::{catch, copy_text, create, deref, note, silence_panics, take};
+use crate::ffi::{catch, copy_text, create, deref, take};
+use crate::last_error::{note, silence_panics};
 use crate::status::Status;
 
 /// A set of series that are read together. Rust: `Registry`.
@@ -17,16 +18,6 @@ use crate::status::Status;
 /// - After `fork`: the child may call all functions, unless another thread of the parent was
 ///   creating a series or scraping at the time. Children of `vfork` may not.
 pub struct ThiscpuMetricsRegistry(pub(crate) Registry);
-
-/// A label of a series. Both are C strings in UTF-8.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct ThiscpuMetricsLabel {
-    /// The name.
-    pub name: *const c_char,
-    /// The value. A label with an empty value does not exist.
-    pub value: *const c_char,
-}
 
 /// Options of a registry. All fields may be 0.
 #[repr(C)]

@@ -2,8 +2,9 @@
 
 use std::ffi::c_char;
 
-use crate::ffi::{catch, deref, labels, store, text};
-use crate::registry::{ThiscpuMetricsLabel, ThiscpuMetricsRegistry};
+use crate::ffi::{catch, deref, store, text};
+use crate::labels::{ThiscpuMetricsLabel, labels};
+use crate::registry::ThiscpuMetricsRegistry;
 use crate::status::Status;
 
 /// Removes the series of this name and these labels.

@@ -2,8 +2,10 @@
 
 use std::ffi::{c_char, c_void};
 
-use crate::ffi::{catch, deref, labels, note, text, text_or_empty};
-use crate::registry::{ThiscpuMetricsLabel, ThiscpuMetricsRegistry};
+use crate::ffi::{catch, deref, text, text_or_empty};
+use crate::labels::{ThiscpuMetricsLabel, labels};
+use crate::last_error::note;
+use crate::registry::ThiscpuMetricsRegistry;
 use crate::status::Status;
 
 /// A function of the program and its context.

@@ -1,10 +1,8 @@
 //! Statuses and their sentences.
 
-use std::ffi::c_char;
-
 use thiscpu_metrics::Error;
 
-use crate::ffi::{last, note};
+use crate::last_error::note;
 
 /// The result of a call. `THISCPU_METRICS_STATUS_OK` is 0.
 ///
@@ -38,16 +36,4 @@ impl From<Error> for Status {
             _ => Status::Rejected,
         }
     }
-}
-
-/// Returns the sentence about the calling thread's last failed call.
-///
-/// It says what failed, why, and what to do. It is valid until the thread's next failed call, and
-/// empty if none has failed.
-///
-/// - Blocks: never.
-/// - Signal handlers: not allowed.
-#[unsafe(no_mangle)]
-pub extern "C" fn thiscpu_metrics_last_error() -> *const c_char {
-    last()
 }

@@ -55,6 +55,8 @@ const HEADERS: [Header; 2] = [
         name: "include/thiscpu_metrics.h",
         sources: &[
             "status",
+            "last_error",
+            "labels",
             "registry",
             "counter",
             "gauge",
