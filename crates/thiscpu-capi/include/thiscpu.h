@@ -12,6 +12,7 @@
  *   thiscpu_ledger     Ledger         accounts for any number of owners
  *   thiscpu_account    Account        one owner's counters
  *   thiscpu_cache      RawCache       objects of one size
+ *   thiscpu_prefilled  RawPrefilled   objects of a cache that are allocated in advance
  *   thiscpu_word       PerCpu         a word per CPU
  *   thiscpu_pair       PerCpuPair     two adjacent words per CPU, exchanged as one
  *   thiscpu_stack      PerCpuStack    a stack of nodes per CPU
@@ -356,6 +357,17 @@ typedef struct thiscpu_ledger thiscpu_ledger;
  *   later exchange of that pair. `_values` orders nothing.
  */
 typedef struct thiscpu_pair thiscpu_pair;
+
+/**
+ * Objects of a cache, allocated in advance. Rust: `RawPrefilled`.
+ *
+ * - Threads: one thread at a time may use it.
+ * - Lifetime: from `thiscpu_cache_prefill` to `thiscpu_prefilled_destroy`. The cache must outlive
+ *   it.
+ * - Signal handlers: none of its functions.
+ * - After `fork`: the child has objects of its own.
+ */
+typedef struct thiscpu_prefilled thiscpu_prefilled;
 
 /**
  * Units of a budget that are set aside for the owner of the handle. Rust: `Reserve`.
@@ -1597,6 +1609,53 @@ enum thiscpu_status thiscpu_cache_shrink(struct thiscpu_cache *cache, size_t *by
  */
 enum thiscpu_status thiscpu_cache_stats(struct thiscpu_cache *cache,
                                         struct thiscpu_cache_statistics *stats);
+
+/**
+ * Allocates `n` objects in advance, for code in which an allocation must not fail.
+ *
+ * Stores the handle of the objects in `*prefilled`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `NO_MEMORY`, and then none of the objects is kept.
+ * - Blocks: as `thiscpu_cache_alloc` does.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_cache_prefill(struct thiscpu_cache *cache,
+                                          size_t n,
+                                          struct thiscpu_prefilled **prefilled);
+
+/**
+ * Takes one of the objects. Its first 8 bytes are 0; the rest is uninitialized.
+ *
+ * Free it by `thiscpu_cache_free`. Costs a few instructions, and needs no memory.
+ *
+ * - NULL: not allowed.
+ * - Returns: the object, not a status; NULL if none is left, or if `prefilled` is NULL or
+ *   misaligned.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+void *thiscpu_prefilled_alloc(struct thiscpu_prefilled *prefilled);
+
+/**
+ * Stores in `*len` how many objects are left.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_prefilled_len(struct thiscpu_prefilled *prefilled, size_t *len);
+
+/**
+ * Frees the objects that are left, and destroys their handle.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: as `thiscpu_cache_free` does.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_prefilled_destroy(struct thiscpu_prefilled *prefilled);
 
 /**
  * Creates a word of `bytes` bytes that is 0 on every CPU, and stores its handle in `*word`.

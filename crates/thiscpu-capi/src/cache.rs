@@ -32,6 +32,12 @@ use crate::status::Status;
 /// Reads of free objects, other writes to them, and writes past an object's end are not detected.
 pub struct ThiscpuCache(RawCache);
 
+impl ThiscpuCache {
+    pub(crate) fn raw(&self) -> &RawCache {
+        &self.0
+    }
+}
+
 // thiscpu_inline.h has the gate and the key at these offsets.
 const _: () = {
     let [gate, key] = CACHE_GATE_AND_KEY_OFFSETS;

@@ -21,6 +21,7 @@ pub mod last_error;
 pub mod lease;
 pub mod ledger;
 pub mod pair;
+pub mod prefill;
 pub mod reserve;
 pub mod stack;
 pub mod status;

@@ -28,7 +28,41 @@ static void *hold(void *with) {
     return NULL;
 }
 
+// Prefilled objects are allocated, zeroed and distinct, and those left are freed.
+static void prefill(void) {
+    enum { COUNT = 100 };
+    thiscpu_prefilled *prefilled;
+    size_t left;
+    uint64_t *objects[COUNT];
+    OK(thiscpu_cache_create(SIZE, 8, &cache));
+    OK(thiscpu_cache_prefill(cache, COUNT + 1, &prefilled));
+    RETURNS(THISCPU_STATUS_IN_USE, thiscpu_cache_close(cache, &left));
+    CHECK(left == COUNT + 1);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        objects[i] = thiscpu_prefilled_alloc(prefilled);
+        CHECK(objects[i] != NULL && *objects[i] == 0);
+        *objects[i] = i + 1;
+    }
+    OK(thiscpu_prefilled_len(prefilled, &left));
+    CHECK(left == 1);
+    OK(thiscpu_prefilled_destroy(prefilled));
+    for (uint64_t i = 0; i < COUNT; i++) {
+        CHECK(*objects[i] == i + 1);
+        OK(thiscpu_cache_free(cache, objects[i]));
+    }
+    OK(thiscpu_cache_prefill(cache, 0, &prefilled));
+    CHECK(thiscpu_prefilled_alloc(prefilled) == NULL && thiscpu_prefilled_alloc(NULL) == NULL);
+    OK(thiscpu_prefilled_destroy(prefilled));
+    OK(thiscpu_prefilled_destroy(NULL));
+    RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_cache_prefill(NULL, 1, &prefilled));
+    RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_cache_prefill(cache, 1, NULL));
+    RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_prefilled_len(NULL, &left));
+    OK(thiscpu_cache_close(cache, &left));
+    CHECK(left == 0);
+}
+
 int main(void) {
+    prefill();
     OK(thiscpu_cache_create(SIZE, 8, &cache));
     on_threads(hold, NULL);
 
