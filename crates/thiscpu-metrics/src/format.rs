@@ -33,9 +33,11 @@ pub(crate) fn push_fixed(whole: i64, billionths: i64, out: &mut String) {
     }
     let all = all.unsigned_abs();
     push_integer(all / UNIT as u128, out);
-    let billionths = (all % UNIT as u128) as u32;
+    let billionths = all % UNIT as u128;
     if billionths > 0 {
-        let digits = format!("{billionths:09}");
+        // The added unit keeps leading zeros, and is not written.
+        let mut digits = itoa::Buffer::new();
+        let digits = &digits.format(billionths + UNIT as u128)[1..];
         out.push('.');
         out.push_str(digits.trim_end_matches('0'));
     }
