@@ -115,6 +115,7 @@ pub(crate) fn all(slots: usize) -> Vec<(&'static str, Box<dyn Structure>)> {
         ("budget_far_from_limit", Box::new(budgets::FarFromLimit::new(slots))),
         ("budget_queue", Box::new(budgets::Queue::of_all(slots))),
         ("budget_queue_of_few", Box::new(budgets::Queue::of_few(slots))),
+        ("budget_closing", Box::new(budgets::Closing::new())),
         ("ledger_accounts", Box::new(ledgers::Accounts::new(slots))),
         ("ledger_transfers", Box::new(ledgers::Transfers::new(slots))),
         ("caches", Box::new(caches::Caches::new(slots))),

@@ -1,9 +1,10 @@
-//! Budgets: one near its limit, one far from it, one that never refuses, and two that threads queue
-//! for.
+//! Budgets: one near its limit, one far from it, one that never refuses, two that threads queue
+//! for, and those that are closed one after the other.
 //!
 //! Handlers only release: an acquire may wait for the thread that they interrupt.
 
 mod bounds;
+mod closing;
 mod far_from_limit;
 mod near_limit;
 mod never_refused;
@@ -11,7 +12,8 @@ mod queue;
 mod units;
 
 pub(super) use self::{
-    far_from_limit::FarFromLimit, near_limit::NearLimit, never_refused::NeverRefused, queue::Queue,
+    closing::Closing, far_from_limit::FarFromLimit, near_limit::NearLimit,
+    never_refused::NeverRefused, queue::Queue,
 };
 
 use super::{Actor, Structure};
