@@ -23,7 +23,7 @@ use crate::{
 /// format list these. They are tried again once a metric or a structure was removed.
 ///
 /// Each use of a macro, such as `counter!(...)`, looks its series up. For a known series that takes
-/// a read lock, on a word that all CPUs share, and may allocate. So keep the handle where speed
+/// a read lock, on a word that other CPUs may use, and may allocate. So keep the handle where speed
 /// matters. A look-up of a known series never waits for a scrape. Registering a new one, and the
 /// facade's `describe_*`, may.
 ///
