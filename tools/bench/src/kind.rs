@@ -130,6 +130,9 @@ kinds! {
         "Not timed: accounts for every unit, during opens, transfers, snapshots and forks";
     Increment: Metrics "increment", Default(&[1, 2]), [registries metrics::increment::<C>],
         "One counter of a registry incremented through a handle";
+    LookUp: Metrics "look-up", Default(&[1, 2]),
+        [(&[Name::MetricsExporter, Name::PrometheusClient, Name::ThisCpuFacade]) metrics::look_up],
+        "A counter with a label looked up, by the facade or in a family, and incremented";
     Scrape: Metrics "scrape", Fixed(metrics::SCRAPE_THREADS), [registries metrics::scrape::<C>],
         "The text of 100,000 counters, all incremented on two CPUs since the last scrape";
 }

@@ -3,6 +3,7 @@
 //! | case | an operation |
 //! |---|---|
 //! | `increment` | every thread adds 1 to one counter, through a handle |
+//! | `look-up` | every thread looks up 64 labeled counters in turn, and adds 1 to each |
 //! | `scrape` | a scrape of 100,000 counters, all incremented on two CPUs since the last one |
 
 use std::time::Instant;
@@ -11,7 +12,10 @@ use anyhow::ensure;
 
 use super::{Measured, Setting};
 use crate::{
-    contenders::registries::{Contender, total},
+    contenders::{
+        Name,
+        registries::{self, Contender, total},
+    },
     metric::{SERIES, TIME_PER_OP, TIME_PER_SCRAPE},
     slice, stats,
 };
@@ -19,6 +23,9 @@ use crate::{
 /// The number of counters that are scraped, also in a trial.
 const COUNTERS: usize = 100_000;
 const COUNTERS_OF_TRIAL: usize = 1_000;
+
+/// The number of counters that are looked up in turn.
+const LOOKED_UP: usize = 64;
 
 /// The threads that increment them, each on a CPU of its own if there are two.
 pub(crate) const SCRAPE_THREADS: usize = 2;
@@ -37,6 +44,34 @@ pub(crate) fn increment<C: Contender>(setting: &Setting<'_>) -> Measured {
         let counter = counter.clone();
         move || {
             C::increment(&counter);
+            Ok(())
+        }
+    };
+    let slice = setting.slice(256, prepare)?;
+    ensure_total(&registry.scrape(), slice.all_ops)?;
+    Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])
+}
+
+/// Measures the time to look a labeled counter up and to increment it.
+///
+/// Fails if an increment was lost.
+pub(crate) fn look_up(setting: &Setting<'_>) -> Measured {
+    match setting.contender {
+        Name::MetricsExporter => look_up_in::<registries::MetricsExporter>(setting),
+        Name::PrometheusClient => look_up_in::<registries::PrometheusClient>(setting),
+        _ => look_up_in::<registries::ThisCpuFacade>(setting),
+    }
+}
+
+fn look_up_in<C: Contender>(setting: &Setting<'_>) -> Measured {
+    let registry = C::new();
+    let labels: Vec<_> = (0..LOOKED_UP).map(|number| format!("/page/{number}")).collect();
+    labels.iter().for_each(|label| drop(registry.counter(label)));
+    let prepare = |_| {
+        let mut next = labels.iter().cycle();
+        let registry = &registry;
+        move || {
+            next.next().into_iter().for_each(|label| registry.look_up_and_increment(label));
             Ok(())
         }
     };

@@ -24,6 +24,13 @@ pub(crate) trait Contender: Send + Sync + Sized {
 
     fn increment(counter: &Self::Handle);
 
+    /// Looks the counter with this label up, which exists, and increments it.
+    ///
+    /// The label's text is copied, as for one that a program has just made.
+    fn look_up_and_increment(&self, label: &str) {
+        Self::increment(&self.counter(label));
+    }
+
     fn scrape(&self) -> String;
 }
 
