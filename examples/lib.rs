@@ -1,7 +1,8 @@
 //! The documents of this project, whose Rust examples are tests of this package.
 //!
 //! Documents that a crate includes in its own documentation are tested there: the guide and the
-//! designs in `thiscpu`, malloc in `thiscpu-malloc`, metrics in `thiscpu-metrics`.
+//! designs in `thiscpu`, malloc in `thiscpu-malloc`, metrics in `thiscpu-metrics`, tower in
+//! `thiscpu-tower`.
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

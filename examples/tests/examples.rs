@@ -132,6 +132,7 @@ fn documents_with_rust_are_compiled() {
         "crates/thiscpu/src/lib.rs",
         "crates/thiscpu-malloc/src/lib.rs",
         "crates/thiscpu-metrics/src/lib.rs",
+        "crates/thiscpu-tower/src/lib.rs",
     ]
     .map(|path| std::fs::read_to_string(root.join(path)).unwrap())
     .concat();
