@@ -32,6 +32,7 @@ enum Kind {
     /// `cargo xtask model`
     Model,
     Preload,
+    Tower,
     Unit,
 }
 
@@ -51,6 +52,7 @@ impl Kind {
             Kind::MetricsCapi => ("thiscpu-metrics-capi", &["--test", "metrics"]),
             Kind::Model => ("thiscpu", &["--test", "model"]),
             Kind::Preload => ("thiscpu-malloc-preload", &["--test", "preload"]),
+            Kind::Tower => ("thiscpu-tower", &["--test", "tower"]),
             Kind::Unit => ("thiscpu", &["--lib"]),
         }
     }

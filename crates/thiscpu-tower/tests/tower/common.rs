@@ -161,7 +161,7 @@ impl Drop for Entry {
 /// Waits until a condition holds, which another task brings about.
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     // Long, because other tests use the CPUs too.
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
