@@ -16,14 +16,13 @@ const SWEEP_MIN: usize = 64;
 /// Budgets of one limit, one for each key, such as a tenant or a client's address.
 ///
 /// A key is *idle* if no request holds units of its budget. Idle keys are removed when keys are
-/// added, in such a way that at most about 2,048 keys exist, or twice as many as were in use at
-/// once. Memory is 0.2 KiB a key. The limit of a key holds across removals: a budget goes away only
-/// if none of its units are held.
+/// added, so that at most 2,048 keys exist, or twice as many as were in use at once. Memory is
+/// about 0.2 KiB a key. The limit of a key holds across removals: a budget goes away only if none
+/// of its units are held.
 ///
-/// An acquire takes a read lock of a map, which others hold only for another acquire, and the time
-/// of [`Budget::try_acquire`]. The first acquire of a key takes the write lock. In one of 64 or
-/// more such acquires, a visit to each key of a map is included. Requests give units back without a
-/// lock.
+/// An acquire takes the read lock of one of 32 maps, and costs what [`Budget::try_acquire`] costs.
+/// The first acquire of a key takes the write lock. At most one in 32 of those visits all keys of
+/// its map. Requests give units back without a lock.
 pub struct KeyedBudgets<K> {
     limit: u64,
     hasher: RandomState,

@@ -14,6 +14,7 @@
 // Definitions in the document lead to files of the repository; the first ones count.
 /// The guide: which layer to use, where to put it, and what it costs.
 ///
+/// [benchmarks]: https://github.com/thiscpu/thiscpu/blob/main/docs/benchmarks.md
 /// [fast]: https://github.com/thiscpu/thiscpu/blob/main/docs/guide.md#when-a-budget-is-fast
 /// [metrics]: https://github.com/thiscpu/thiscpu/blob/main/docs/metrics.md
 #[cfg(any(doc, doctest))]

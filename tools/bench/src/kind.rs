@@ -1,7 +1,7 @@
 //! The kinds of cases: the name of each, its contenders, and the function that measures it.
 
 use crate::{
-    contenders::{Name, budgets, counters, ledgers, registries},
+    contenders::{Name, budgets, counters, layers, ledgers, registries},
     metric::{
         ADDERS_SLOWDOWN, Metric, RESIDENT_BYTES, RESIDENT_PER_ACCOUNT, RESIDENT_PER_COUNTER,
         TIME_PER_OP, TIME_PER_SCRAPE, TIME_PER_SNAPSHOT, TIME_PER_SUM,
@@ -13,7 +13,7 @@ use crate::{
         ledger::{self, audit, snapshot_all},
         lifetime,
         memory::{self, Many},
-        metrics, slowdown, threshold, token,
+        metrics, slowdown, threshold, token, tower,
         walk::{self, Cell},
     },
 };
@@ -135,6 +135,14 @@ kinds! {
         "A counter with a label looked up, by the facade or in a family, and incremented";
     Scrape: Metrics "scrape", Fixed(metrics::SCRAPE_THREADS), [registries metrics::scrape::<C>],
         "The text of 100,000 counters, all incremented on two CPUs since the last scrape";
+    LimitFar: Tower "limit-far", Default(tower::TASKS), [layers tower::limit_far::<C>],
+        "A request that would wait at a limit, which is out of reach; tasks for threads";
+    LimitReached: Tower "limit-reached", Default(tower::TASKS), [layers tower::limit_reached::<C>],
+        "A request that waits while half of the tasks are served; tasks for threads";
+    ShedFar: Tower "shed-far", Default(tower::TASKS), [layers tower::shed_far::<C>],
+        "A request that would be refused at a limit, which is out of reach; tasks for threads";
+    ShedReached: Tower "shed-reached", Default(tower::TASKS), [layers tower::shed_reached::<C>],
+        "A request that is refused while half of the tasks are served; tasks for threads";
 }
 
 impl Kind {

@@ -57,6 +57,7 @@ pub(crate) mod allocators;
 pub(crate) mod budgets;
 pub(crate) mod counters;
 mod lanes;
+pub(crate) mod layers;
 pub(crate) mod ledgers;
 mod name;
 mod percpu_counter;

@@ -41,7 +41,9 @@ named_enum! {
         MetricsExporter "metrics-exporter-prometheus"
             "The metrics-exporter-prometheus crate, through the metrics facade",
         PrometheusClient "prometheus-client" "The prometheus-client crate",
-        ThisCpu "thiscpu" "This library; for metrics, thiscpu-metrics with its own handles",
+        Tower "tower" "The tower crate's own layers",
+        ThisCpu "thiscpu"
+            "This library; thiscpu-metrics with its own handles; thiscpu-tower",
         ThisCpuFacade "thiscpu-facade" "thiscpu-metrics, through the metrics facade",
         ThisCpuCache "thiscpu-cache" "This library's cache of objects of one size",
         ThisCpuMalloc "thiscpu-malloc" "This project's malloc and free",

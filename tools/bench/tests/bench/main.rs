@@ -220,6 +220,15 @@ fn metrics_are_incremented_and_scraped() {
 }
 
 #[test]
+fn layers_are_compared_with_those_of_tower() {
+    let lines = lines(&["tower", "--threads", "1,3"]);
+    for case in ["limit-far", "limit-reached", "shed-far", "shed-reached"] {
+        assert_eq!(contenders(&lines, case, "time_per_op"), ["tower", "thiscpu"].repeat(2));
+        assert_eq!(contenders(&lines, case, "thiscpu_ratio"), ["tower"; 2]);
+    }
+}
+
+#[test]
 fn memory_is_measured_in_children() {
     let lines = lines(&["memory", "--contender", "thiscpu,striped", "--contender", "atomic"]);
     for metric in ["counters", "resident", "resident_bytes_per_counter", "time_per_create"] {

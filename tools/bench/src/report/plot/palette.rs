@@ -108,7 +108,9 @@ pub(crate) const fn look(contender: Name) -> (Hue, Shape) {
         Name::Dumazet | Name::LimitedAdd | Name::Kamezawa | Name::Jemalloc => (GREEN, Shape::DOWN),
         Name::LiGate | Name::CompareOnce | Name::PerThread64 => (OLIVE, Shape::DIAMOND),
         Name::Snmalloc => (OLIVE, Shape::CROSS),
-        Name::Striped | Name::Semaphore | Name::MemcgStock | Name::Rpmalloc => (SKY, Shape::STAR),
+        Name::Striped | Name::Semaphore | Name::MemcgStock | Name::Rpmalloc | Name::Tower => {
+            (SKY, Shape::STAR)
+        }
         Name::Section | Name::SlubTid => (WINE, Shape::PLUS),
         Name::Mimalloc => (BLUE, Shape::RIGHT),
         Name::Glibc => (GREY, Shape::LEFT),
