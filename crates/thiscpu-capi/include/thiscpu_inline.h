@@ -69,13 +69,13 @@ struct thiscpu_inline_abi {
     uint32_t unregistered[8];
 };
 
-extern const struct thiscpu_inline_abi thiscpu_inline_abi_4;
+extern const struct thiscpu_inline_abi thiscpu_inline_abi_5;
 
 /* Identifies the copy of the library that answers. Only the library calls this. */
-const void *thiscpu_inline_abi_4_table(void);
+const void *thiscpu_inline_abi_5_table(void);
 
 /* Reports that the object of an encoded pointer was written to after it was freed, and aborts. */
-void *thiscpu_inline_abi_4_finish_alloc(struct thiscpu_cache *cache, uintptr_t encoded);
+void *thiscpu_inline_abi_5_finish_alloc(struct thiscpu_cache *cache, uintptr_t encoded);
 
 /* The beginning of what handles point to. Counters and budgets begin with their gate. */
 struct thiscpu_inline_account {
@@ -115,7 +115,7 @@ typedef uintptr_t __attribute__((may_alias)) thiscpu_inline_mark;
 
 /* Loads both offsets at once, so that they belong together. */
 THISCPU_SECTION int64_t thiscpu_inline_offsets(void) {
-    int64_t offsets = thiscpu_inline_abi_4.offsets;
+    int64_t offsets = thiscpu_inline_abi_5.offsets;
     __asm__("" : "+r"(offsets));
     return offsets;
 }
@@ -129,7 +129,7 @@ THISCPU_SECTION intptr_t thiscpu_inline_cpu_id(int64_t offsets) {
 #else
     __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
 #endif
-    THISCPU_REPLACE_ZERO(cpu_id, (intptr_t)&thiscpu_inline_abi_4.unregistered[1] - pointer);
+    THISCPU_REPLACE_ZERO(cpu_id, (intptr_t)&thiscpu_inline_abi_5.unregistered[1] - pointer);
     return cpu_id;
 }
 
@@ -139,12 +139,12 @@ THISCPU_SECTION intptr_t thiscpu_inline_index(int64_t offsets) {
 
 /* The first arguments of every section: where lanes are found. */
 #define THISCPU_LANES(offsets)                                                                     \
-    thiscpu_inline_cpu_id(offsets), (intptr_t)thiscpu_inline_abi_4.vfork_word,                     \
-        thiscpu_inline_index(offsets), thiscpu_inline_abi_4.table
+    thiscpu_inline_cpu_id(offsets), (intptr_t)thiscpu_inline_abi_5.vfork_word,                     \
+        thiscpu_inline_index(offsets), thiscpu_inline_abi_5.table
 
 /* Returns the gate of a counter or budget; for NULL a gate that is always closed. */
 THISCPU_SECTION const void *thiscpu_inline_gate(const void *handle) {
-    THISCPU_REPLACE_ZERO(handle, &thiscpu_inline_abi_4.closed_gate);
+    THISCPU_REPLACE_ZERO(handle, &thiscpu_inline_abi_5.closed_gate);
     return handle;
 }
 
@@ -204,10 +204,10 @@ THISCPU_SECTION int thiscpu_inline_uses_cache(void) {
 #if defined(__x86_64__)
     __asm__ __volatile__("movl %%fs:(%[offset]), %[bypass]"
                          : [bypass] "=r"(bypass)
-                         : [offset] "r"(thiscpu_inline_abi_4.bypass));
+                         : [offset] "r"(thiscpu_inline_abi_5.bypass));
 #else
     const char *thread = (const char *)__builtin_thread_pointer();
-    bypass = *(const volatile uint32_t *)(thread + thiscpu_inline_abi_4.bypass);
+    bypass = *(const volatile uint32_t *)(thread + thiscpu_inline_abi_5.bypass);
 #endif
     return !bypass;
 }
@@ -242,7 +242,7 @@ THISCPU_SECTION void *thiscpu_cache_alloc_inline(struct thiscpu_cache *cache) {
     uintptr_t key = __atomic_load_n(&fields->key, __ATOMIC_RELAXED);
     thiscpu_inline_mark *object = (thiscpu_inline_mark *)(key - encoded);
     if (!THISCPU_LIKELY(*object == encoded)) {
-        return thiscpu_inline_abi_4_finish_alloc(cache, encoded);
+        return thiscpu_inline_abi_5_finish_alloc(cache, encoded);
     }
     *object = 0;
     return object;

@@ -189,7 +189,7 @@ pub unsafe extern "C" fn thiscpu_cache_alloc(cache: *mut ThiscpuCache) -> *mut c
 // Inlined calls alone use this function, so it is not in thiscpu.h. They pass an object that they
 // have taken from the lane as an encoded pointer, and whose free mark is wrong: it was written to
 // after it was freed. This reports that and aborts.
-#[unsafe(export_name = "thiscpu_inline_abi_4_finish_alloc")]
+#[unsafe(export_name = "thiscpu_inline_abi_5_finish_alloc")]
 unsafe extern "C" fn finish_alloc(cache: *mut ThiscpuCache, encoded: usize) -> *mut c_void {
     // SAFETY: the inlined call has just taken an object from this cache, so the handle is live.
     unsafe { object_from(cache, |cache| capi::finish_alloc(cache, encoded)) }

@@ -5,7 +5,7 @@
 //! calls the library's function, which is slower and equally correct.
 //!
 //! A program that is linked with the shared library may have its own copy of
-//! `thiscpu_inline_abi_4`, as of any variable (a copy relocation). The library then uses that copy,
+//! `thiscpu_inline_abi_5`, as of any variable (a copy relocation). The library then uses that copy,
 //! because it accesses the variable by its symbol.
 
 use std::sync::atomic::AtomicUsize;
@@ -18,7 +18,7 @@ use crate::last_error;
 ///
 /// The number in the symbol changes with anything that inlined calls rely on. A program that was
 /// compiled with another header then fails to start instead of misbehaving.
-#[unsafe(export_name = "thiscpu_inline_abi_4")]
+#[unsafe(export_name = "thiscpu_inline_abi_5")]
 pub static INLINE_ABI: InlineAbi = InlineAbi::closed();
 
 /// Publishes where lanes are found, once that is known.
@@ -30,7 +30,7 @@ pub(crate) fn publish() {
 
 /// Identifies the copy of the library whose functions answer calls.
 #[unsafe(no_mangle)]
-pub extern "C" fn thiscpu_inline_abi_4_table() -> *const AtomicUsize {
+pub extern "C" fn thiscpu_inline_abi_5_table() -> *const AtomicUsize {
     InlineAbi::own_table()
 }
 
@@ -39,7 +39,7 @@ extern "C" fn begin() {
     // Through addresses that the compiler cannot see: both symbols may be bound to another copy of
     // the library.
     let table: extern "C" fn() -> *const AtomicUsize =
-        std::hint::black_box(thiscpu_inline_abi_4_table);
+        std::hint::black_box(thiscpu_inline_abi_5_table);
     let abi = std::hint::black_box(&raw const INLINE_ABI);
     // SAFETY: the pointer leads to this static or to that of another copy of the library, which has
     // the same type because the symbol has the same number.

@@ -26,7 +26,7 @@ pub(crate) fn is_enabled() -> bool {
     IN_C.load(Relaxed)
 }
 
-#[unsafe(export_name = "thiscpu_inline_abi_4")]
+#[unsafe(export_name = "thiscpu_inline_abi_5")]
 static INLINE_ABI: InlineAbi = InlineAbi::closed();
 
 #[repr(C)]
@@ -164,6 +164,6 @@ unsafe extern "C" fn thiscpu_word_add(word: *const c_void, n: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn thiscpu_inline_abi_4_finish_alloc(cache: &RawCache, entry: usize) -> *mut c_void {
+extern "C" fn thiscpu_inline_abi_5_finish_alloc(cache: &RawCache, entry: usize) -> *mut c_void {
     capi::finish_alloc(cache, entry).map_or(null_mut(), |object| object.cast().as_ptr())
 }

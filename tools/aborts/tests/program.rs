@@ -39,7 +39,9 @@ fn unknown_section_is_a_failure() {
 fn list_has_all_specified_sections() {
     let list = text(&run(&["--list"]));
     let names: Vec<_> = list.lines().collect();
-    for name in ["add_windowed", "add_windowed_at", "cmpxchg_double", "spin", "pop", "push"] {
+    for name in
+        ["add_windowed", "add_windowed_at", "add_up", "cmpxchg_double", "spin", "pop", "push"]
+    {
         assert!(names.contains(&name), "{list}");
     }
     for word in ["u8", "u16", "u32", "u64"] {

@@ -245,7 +245,7 @@ fn declared() -> BTreeSet<String> {
     let names = names.filter(|name| name.starts_with("thiscpu_")).map(str::to_owned);
     // thiscpu_inline.h declares these.
     let inline_abi =
-        ["thiscpu_inline_abi_4", "thiscpu_inline_abi_4_finish_alloc", "thiscpu_inline_abi_4_table"];
+        ["thiscpu_inline_abi_5", "thiscpu_inline_abi_5_finish_alloc", "thiscpu_inline_abi_5_table"];
     names.chain(inline_abi.map(str::to_owned)).collect()
 }
 

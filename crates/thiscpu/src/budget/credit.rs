@@ -11,9 +11,10 @@
 //! 16 bytes are unused because a gate leads only to items that are aligned to 32.
 //!
 //! The window limits `taken`. Its upper end is the number of units lent. Its lower end is some
-//! units below that, so that a lane does not hoard. Sections accept `taken` if `(taken - window) >>
+//! units below that, so that a lane does not hoard. Sections accept `taken` if `(window - taken) >>
 //! (window & 63)` is 0, unsigned. So with `lent` units and a capacity of `1 << (shift - 6)`, they
-//! accept `lent - capacity + 1` to `lent` units.
+//! accept `lent - capacity + 1` to `lent` units. An acquire accepts whatever is less than the
+//! window, which are up to `lent` units as well, because of the shift in the low bits.
 //!
 //! Budgets use lanes in the rseq tiers only.
 
@@ -37,10 +38,7 @@ pub(super) struct Window(pub(super) u64);
 impl Window {
     /// Returns the units lent to a lane with this window. The word of a new lane is 0.
     pub(super) fn lent(self) -> i64 {
-        match self.0 & 63 {
-            0 => 0,
-            shift => (self.0 as i64 >> SHIFT_BITS) + (1 << (shift - u64::from(SHIFT_BITS))),
-        }
+        self.0 as i64 >> SHIFT_BITS
     }
 
     /// Creates the window of a lane that was lent `lent` units and keeps fewer than `capacity`.
@@ -49,7 +47,7 @@ impl Window {
     pub(super) fn new(lent: i64, capacity: i64) -> Window {
         let capacity = (capacity.clamp(2, CREDIT_MAX) as u64).next_power_of_two();
         let shift = capacity.trailing_zeros() + SHIFT_BITS;
-        Window(((lent - capacity as i64) * SCALE) as u64 | u64::from(shift))
+        Window((lent * SCALE) as u64 | u64::from(shift))
     }
 }
 
@@ -111,7 +109,7 @@ mod tests {
 
     /// Checks the window as the section does.
     fn holds(window: Window, taken: i64) -> bool {
-        ((taken * SCALE) as u64).wrapping_sub(window.0) >> (window.0 & 63) == 0
+        window.0.wrapping_sub((taken * SCALE) as u64) >> (window.0 & 63) == 0
     }
 
     #[test]
@@ -122,6 +120,8 @@ mod tests {
                 assert_eq!(window.lent(), lent);
                 assert!(holds(window, lent) && !holds(window, lent + 1), "{lent}, {capacity}");
                 let lowest = lent - capacity + 1;
+                let next = |taken: i64| (taken * SCALE).wrapping_sub(window.0 as i64) < 0;
+                assert!(next(lent) && !next(lent + 1), "{lent}, {capacity}");
                 assert!(holds(window, lowest) && !holds(window, lowest - 1), "{lent}, {capacity}");
             }
         }

@@ -51,8 +51,8 @@ impl Budget {
     /// [`Counter::sum`](crate::Counter::sum).
     #[inline(always)]
     pub fn try_acquire(&self, n: u64) -> Result<(), TryAcquireError> {
-        // `LIMIT_MAX` times `SCALE` is 2^62, so the product in `add_to_taken` does not overflow.
-        if n <= Self::LIMIT_MAX && self.add_to_taken(n as i64) == Outcome::Committed {
+        // `LIMIT_MAX` times `SCALE` is 2^62, so the product in `take_credit` does not overflow.
+        if n <= Self::LIMIT_MAX && self.take_credit(n as i64) == Outcome::Committed {
             return Ok(());
         }
         self.try_acquire_shared(n)
@@ -67,7 +67,7 @@ impl Budget {
     ///
     /// Under the conditions of `try_acquire`.
     pub fn try_acquire_up_to(&self, n: u64) -> u64 {
-        if n <= Self::LIMIT_MAX && self.add_to_taken(n as i64) == Outcome::Committed {
+        if n <= Self::LIMIT_MAX && self.take_credit(n as i64) == Outcome::Committed {
             return n;
         }
         self.acquire_up_to(n)
@@ -92,17 +92,25 @@ impl Budget {
     /// were served. Calls other than `release` and `close` drop it.
     #[inline(always)]
     pub fn release(&self, n: u64) {
-        if n > Self::LIMIT_MAX || self.add_to_taken(-(n as i64)) != Outcome::Committed {
+        if n > Self::LIMIT_MAX || self.give_credit(n as i64) != Outcome::Committed {
             self.release_shared(n);
         }
     }
 
-    /// Adds `units` to this lane's `taken`. A negative number gives units back.
+    /// Takes `units` from this lane's credit.
     #[inline(always)]
-    fn add_to_taken(&self, units: i64) -> Outcome {
+    fn take_credit(&self, units: i64) -> Outcome {
         // SAFETY: this is the gate of a budget. If it is open, it leads to an item of 32 bytes in
         // each lane. Only the drop frees the item, and `self` is borrowed.
-        unsafe { Processor::add_windowed(self.gate.word(), units * SCALE) }
+        unsafe { Processor::add_up(self.gate.word(), units * SCALE) }
+    }
+
+    /// Gives `units` back to this lane's credit, unless it has plenty.
+    #[inline(always)]
+    fn give_credit(&self, units: i64) -> Outcome {
+        // SAFETY: the gate leads to an item of 32 bytes in each lane, if it is open. `self` is
+        // borrowed, so no drop frees the item.
+        unsafe { Processor::add_direct(self.gate.word(), -units * SCALE) }
     }
 
     /// Acquires `n` units as a lease, which releases them when dropped.

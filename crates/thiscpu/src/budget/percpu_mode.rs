@@ -8,7 +8,7 @@
 //! transfer, or wait for it.
 
 use super::core::{BATCH_MAX, Budget, countable};
-use super::credit::{Credit, Window};
+use super::credit::{Credit, SCALE, Window};
 use super::error::TryAcquireError;
 use super::pool::PoolState;
 use crate::lanes::current;
@@ -75,9 +75,12 @@ impl Budget {
     /// Retries the section as long as that may help; returns whether it committed.
     fn retry_lane(&self, attempts: &mut u32, units: i64) -> bool {
         let _errno = errno::save();
+        current::enable_direct();
         while *attempts < ATTEMPTS {
             *attempts += 1;
-            match self.add_to_taken(units) {
+            // SAFETY: if the gate is open, it leads to an item of 32 bytes in each lane, which only
+            // the drop frees.
+            match unsafe { Processor::add_windowed(self.gate.word(), units * SCALE) } {
                 Outcome::Committed => return true,
                 Outcome::Aborted => {}
                 // `GateClosed` may also mean that the lane index has no lane yet.

@@ -42,6 +42,7 @@ impl<S: Storage> Core<S> {
     #[inline(never)]
     fn add_again(&self, tier: Tier, index: usize, n: i64) {
         let _errno = errno::save();
+        current::enable_direct();
         for _ in 0..ATTEMPTS {
             let again = match self.add_to_lane(tier, index, n) {
                 Outcome::Committed => return,

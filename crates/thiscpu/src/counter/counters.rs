@@ -55,7 +55,7 @@ impl<const N: usize> Counters<N> {
         // SAFETY: this is a counter's gate, and in the rseq tiers its item has 32 bytes for each of
         // the N counters. In the atomic tier no thread's rseq area is published, so every section
         // fails its first check.
-        if unsafe { Processor::add_windowed_at(self.core.gate.word(), 32 * i, n) }
+        if unsafe { Processor::add_direct_at(self.core.gate.word(), 32 * i, n) }
             != Outcome::Committed
         {
             self.core.add_slow(i, n);

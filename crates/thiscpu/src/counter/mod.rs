@@ -179,9 +179,16 @@ impl Counter {
     /// lacks. Call [`tier`](crate::tier()) first to handle that error.
     #[inline(always)]
     pub fn add(&self, n: i64) {
+        let gate = self.core.gate.word();
         // SAFETY: this is a counter's gate. Its item has at least 32 bytes in each lane, and only
-        // the drop frees it.
-        if unsafe { Processor::add_windowed(self.core.gate.word(), n) } != Outcome::Committed {
+        // the drop frees it. A constant `n` leaves one of the two sections.
+        let outcome = unsafe {
+            match n >= 0 {
+                true => Processor::add_up(gate, n),
+                false => Processor::add_direct(gate, n),
+            }
+        };
+        if outcome != Outcome::Committed {
             self.core.add_slow(0, n);
         }
     }

@@ -1,10 +1,12 @@
 //! Windows: how far a lane's count may drift before it must be published.
 //!
-//! A window is one word. Its low 6 bits are a shift. The word itself, read as a count, is where the
-//! window begins, and it holds the `1 << shift` counts from there on. So a section tests it with a
-//! subtraction and a shift. The word 0, which a new lane has, holds only the count 0.
+//! A window is one word. Its low 6 bits are a shift. The word itself, read as a count, is the last
+//! count of the window, and it holds the `1 << shift` counts up to there. So a section tests it
+//! with a subtraction and a shift. A section that only adds tests the upper end with one
+//! comparison, which leaves out the last count. The word 0, which a new lane has, holds only the
+//! count 0.
 
-/// The smallest window with room around any count, given that windows begin 64 apart.
+/// The smallest window with room around any count, given that windows end 64 apart.
 const SHIFT_MIN: u32 = 8;
 /// The largest window, which keeps the slack of 2^14 lanes far from an overflow.
 const SHIFT_MAX: u32 = 42;
@@ -29,12 +31,12 @@ impl Window {
     /// Returns a window around `count` with at least `half` minus 64 counts on either side.
     pub(crate) fn around(count: i64, half: u64) -> Window {
         let shift = (half.next_power_of_two().trailing_zeros() + 1).clamp(SHIFT_MIN, SHIFT_MAX);
-        let begin = (count as u64).wrapping_sub(1 << (shift - 1));
-        Window((begin & !63) | u64::from(shift))
+        let end = (count as u64).wrapping_add(1 << (shift - 1));
+        Window((end & !63) | u64::from(shift))
     }
 
     pub(crate) fn holds(self, count: i64) -> bool {
-        (count as u64).wrapping_sub(self.0) >> (self.0 & 63) == 0
+        self.0.wrapping_sub(count as u64) >> (self.0 & 63) == 0
     }
 
     /// Returns half the number of counts that the window holds.
@@ -43,7 +45,7 @@ impl Window {
     }
 
     pub(crate) fn estimate(self) -> Estimate {
-        Estimate { value: self.0.wrapping_add(self.half()) as i64, slack: self.half() }
+        Estimate { value: self.0.wrapping_sub(self.half()) as i64, slack: self.half() }
     }
 }
 
@@ -100,8 +102,8 @@ mod tests {
             let Estimate { value, slack } = window.estimate();
             let low = value.wrapping_sub(slack as i64);
             let high = value.wrapping_add(slack as i64);
-            assert!(window.holds(low) && !window.holds(low.wrapping_sub(1)));
-            assert!(window.holds(high.wrapping_sub(1)) && !window.holds(high));
+            assert!(window.holds(low.wrapping_add(1)) && !window.holds(low));
+            assert!(window.holds(high) && !window.holds(high.wrapping_add(1)));
         }
     }
 

@@ -94,7 +94,7 @@ fn word(at: usize) -> &'static AtomicU64 {
 }
 
 fn fits(count: u64, window: u64) -> bool {
-    count.wrapping_sub(window) >> (window & 63) == 0
+    window.wrapping_sub(count) >> (window & 63) == 0
 }
 
 /// Takes an entered section, or returns its outcome, with `$value` if there is one.
@@ -122,6 +122,18 @@ impl Sections for Processor {
         let at = bank + cell;
         let count = section.load(at).wrapping_add(n as u64);
         if !fits(count, section.load(at + 8)) {
+            return section.refuse(Outcome::OutsideWindow);
+        }
+        section.commit(at, count)
+    }
+
+    unsafe fn add_up(gate: &AtomicUsize, n: i64) -> Outcome {
+        let section = entered!(Section::enter());
+        let Some(at) = section.resolve(gate.load(Relaxed)) else {
+            return section.refuse(Outcome::GateClosed);
+        };
+        let count = section.load(at).wrapping_add(n as u64);
+        if count.wrapping_sub(section.load(at + 8)) as i64 >= 0 {
             return section.refuse(Outcome::OutsideWindow);
         }
         section.commit(at, count)

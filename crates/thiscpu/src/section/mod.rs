@@ -20,14 +20,23 @@
 //!           bank = *gate + entry                                    see `lanes::table`
 //!           if it did not carry                   refuse(GateClosed)    or the lane is not in use
 //!           count = bank[cell].count + n
-//!           if (count - bank[cell].window) >> (window & 63) != 0
+//!           if (bank[cell].window - count) >> (window & 63) != 0
 //!                                                 refuse(OutsideWindow)
 //!           bank[cell].count = count              commit
+//!
+//! add_direct(gate, n), add_direct_at(gate, cell, n):                as `add_windowed`
+//!
+//! add_up(gate, n):                                                  n is not negative
+//!           bank = *gate + entry
+//!           if it did not carry                   refuse(GateClosed)
+//!           count = bank.count + n
+//!           if count - bank.window >= 0, signed   refuse(OutsideWindow)
+//!           bank.count = count                    commit
 //!
 //! move_window(entry', window):                                      of a counter's bank
 //!           bank = item + entry
 //!           if entry != entry'                    refuse(Mismatch)
-//!           if (bank.count - window) >> (window & 63) != 0
+//!           if (window - bank.count) >> (window & 63) != 0
 //!                                                 refuse(OutsideWindow)
 //!           bank.window = window                  commit
 //!
@@ -36,7 +45,7 @@
 //!           if it did not carry                   refuse(GateClosed)
 //!           if *recalls != expected or bank.window != old
 //!                                                 refuse(Mismatch)
-//!           if (bank.count - window) >> (window & 63) != 0
+//!           if (window - bank.count) >> (window & 63) != 0
 //!                                                 refuse(OutsideWindow)
 //!           bank.window = window                  commit
 //!
@@ -77,10 +86,11 @@
 //!           lane[cell] = new                      commit
 //! ```
 //!
-//! A direct section (accesses `Direct` and `DirectMalloc`, on x86-64 only) does not check
-//! `area.cpu_id` and the vfork word. The thread's index pointer leads to the index. It is 0, and
-//! the section refused, until the thread is known to be registered, and while it may be a child of
-//! `vfork`; see `sys::rseq::index_ptr`. Instead of gate and entry, the section uses a direct table:
+//! A direct section (`add_up`, `add_direct`, `add_direct_at`, and the accesses `Direct` and
+//! `DirectMalloc`, on x86-64 only) does not check `area.cpu_id` and the vfork word. The thread's
+//! index pointer leads to the index. It is 0, and the section refused, until the thread is known to
+//! be registered, and while it may be a child of `vfork`; see `sys::rseq::index_ptr`. Instead of
+//! gate and entry, the accesses use a direct table:
 //!
 //! ```text
 //! DirectMalloc: lane = MALLOC_TABLE[index & 0xffff] - 16
@@ -183,6 +193,41 @@ pub(crate) trait Sections {
     /// `gate` is the gate of counters. If it is open, it leads to an item of at least `cell` + 32
     /// bytes that stays allocated during the call.
     unsafe fn add_windowed_at(gate: &AtomicUsize, cell: usize, n: i64) -> Outcome;
+
+    /// Adds to a counter as [`add_windowed`](Self::add_windowed) does, as a direct section.
+    ///
+    /// # Safety
+    ///
+    /// Those of `add_windowed`.
+    #[inline(always)]
+    unsafe fn add_direct(gate: &AtomicUsize, n: i64) -> Outcome {
+        // SAFETY: the caller guarantees the same.
+        unsafe { Self::add_windowed(gate, n) }
+    }
+
+    /// Adds `n`, which is not negative, to a counter, as a direct section.
+    ///
+    /// It compares the count only with the upper end of its window.
+    ///
+    /// # Safety
+    ///
+    /// Those of `add_windowed`.
+    #[inline(always)]
+    unsafe fn add_up(gate: &AtomicUsize, n: i64) -> Outcome {
+        // SAFETY: the caller guarantees the same.
+        unsafe { Self::add_windowed(gate, n) }
+    }
+
+    /// Adds to one of several counters that share a gate, as a direct section.
+    ///
+    /// # Safety
+    ///
+    /// Those of `add_windowed_at`.
+    #[inline(always)]
+    unsafe fn add_direct_at(gate: &AtomicUsize, cell: usize, n: i64) -> Outcome {
+        // SAFETY: the caller guarantees the same.
+        unsafe { Self::add_windowed_at(gate, cell, n) }
+    }
 
     /// Gives a bank a new window, if this is the lane of `entry` and the count is in the window.
     ///

@@ -15,7 +15,7 @@ use core::arch::asm;
 use super::{Outcome, Sections, WordSections};
 use crate::lanes::table::TABLE;
 use crate::sys::atomic::{AtomicU64, AtomicUsize};
-use crate::sys::rseq::OFFSETS;
+use crate::sys::rseq::{self, OFFSETS, index_ptr};
 
 #[macro_use]
 mod text;
@@ -76,13 +76,20 @@ macro_rules! section {
 
 /// A direct section; see [`direct_text`].
 macro_rules! direct_section {
+    ($name:expr, out: $out:literal, $($rest:tt)*) => {
+        direct_section!(
+            $name,
+            enter: [direct_text!(ptr: "{ptr}", area: "{area}", a: "{a}", out: $out),]
+            $($rest)*
+        )
+    };
     (
-        $name:expr, out: $out:literal, [$($body:tt)*] aborted: $aborted:literal,
+        $name:expr, enter: [$($enter:tt)*] [$($body:tt)*] aborted: $aborted:literal,
         $($operands:tt)*
     ) => {
         framed!(
             $name,
-            enter: [direct_text!(ptr: "{ptr}", area: "{area}", a: "{a}", out: $out),]
+            enter: [$($enter)*]
             range: [
                 "movzx {a:e}, word ptr [{ptr} + 4]",
                 $($body)*
@@ -147,38 +154,90 @@ macro_rules! plain_section {
     };
 }
 
-/// The body of `add_windowed`; `to_cell` moves from the item to the counter's cell in it.
+/// Leaves if the new count is outside its window, at either end.
+macro_rules! window_text {
+    () => {
+        section_lines! {
+            ["mov rcx, qword ptr [{a} + 8]"]
+            ["mov {distance}, rcx"]
+            ["sub {distance}, {count}"]
+            ["shr {distance}, cl"]
+            ["jnz {outside}"]
+        }
+    };
+}
+
+/// A section that adds to a count in its window.
+///
+/// `$find` loads the lane index into `{a}`. `$to_cell` moves from the item to the counter's cell.
+/// `$check` compares the new count with the window.
 macro_rules! add_windowed {
-    ($name:literal, $gate:ident, $n:ident, [$($to_cell:tt)*] $($operands:tt)*) => {
-        section!(
+    (
+        $section:ident, $name:literal, $gate:ident, $n:ident,
+        [$($enter:tt)*] [$($find:tt)*] [$($to_cell:tt)*] [$($check:tt)*] $($operands:tt)*
+    ) => {
+        $section!(
             $name,
+            $($enter)*
             [
-                "jl {no_lane}",
-                "movzx {a:e}, word ptr fs:[{index}]",
+                $($find)*
                 "mov {a}, qword ptr [{table} + {a}*8]",
                 "add {a}, qword ptr [{gate}]",
                 "jnc {closed}",
                 $($to_cell)*
                 "mov {count}, qword ptr [{a}]",
                 "add {count}, {n}",
-                "mov rcx, qword ptr [{a} + 8]",
-                "mov {distance}, {count}",
-                "sub {distance}, rcx",
-                "shr {distance}, cl",
-                "jnz {outside}",
+                $($check)*
                 "mov qword ptr [{a}], {count}",
             ]
-            unready: "jz {no_lane}",
             aborted: "jmp {aborted}",
             gate = in(reg) $gate.as_ptr(),
             n = in(reg) $n,
             count = out(reg) _,
-            distance = out(reg) _,
-            out("rcx") _,
             no_lane = label { return Outcome::NoLane; },
             closed = label { return Outcome::GateClosed; },
             outside = label { return Outcome::OutsideWindow; },
             aborted = label { return Outcome::Aborted; },
+            $($operands)*
+        )
+    };
+}
+
+/// `add_windowed` that checks `cpu_id` and the vfork word.
+macro_rules! add_checked {
+    ($name:literal, $gate:ident, $n:ident, [$($to_cell:tt)*] $($operands:tt)*) => {
+        add_windowed!(
+            section, $name, $gate, $n,
+            [enter: "test {cpu_id}, {cpu_id}\n jz {no_lane}",]
+            [
+                "jl {no_lane}",
+                "movzx {a:e}, word ptr fs:[{index}]",
+            ]
+            [$($to_cell)*]
+            [window_text!(),]
+            distance = out(reg) _,
+            out("rcx") _,
+            $($operands)*
+        )
+    };
+}
+
+/// `add_windowed` as a direct section.
+///
+/// The offset of the index pointer is an operand, so that a loop loads it once.
+macro_rules! add_direct {
+    (
+        $name:literal, $gate:ident, $n:ident, [$($to_cell:tt)*] [$($check:tt)*] $($operands:tt)*
+    ) => {
+        add_windowed!(
+            direct_section, $name, $gate, $n,
+            [enter: [
+                "mov {ptr}, qword ptr fs:[{ptr_at}]",
+                direct_entry_text!(ptr: "{ptr}", area: "{area}", a: "{a}", out: "jz {no_lane}"),
+            ]]
+            [] [$($to_cell)*] [$($check)*]
+            ptr_at = in(reg) index_ptr::offset(),
+            table = in(reg) TABLE.as_ptr(),
             $($operands)*
         )
     };
@@ -296,7 +355,7 @@ impl Sections for Processor {
         // then the address of this counter's bank, which is mapped. Only sections on the lane's CPU
         // change its counts and windows, and they abort each other.
         unsafe {
-            add_windowed!("add_windowed", gate, n, []);
+            add_checked!("add_windowed", gate, n, []);
         }
         Outcome::Committed
     }
@@ -306,7 +365,55 @@ impl Sections for Processor {
         // SAFETY: `{a}` is the address of a mapped bank, because the addition carried (see
         // `add_windowed`). The caller guarantees that the counter at `cell` lies in the item.
         unsafe {
-            add_windowed!("add_windowed_at", gate, n, ["add {a}, {cell}",] cell = in(reg) cell,);
+            add_checked!("add_windowed_at", gate, n, ["add {a}, {cell}",] cell = in(reg) cell,);
+        }
+        Outcome::Committed
+    }
+
+    #[inline(always)]
+    unsafe fn add_direct(gate: &AtomicUsize, n: i64) -> Outcome {
+        // SAFETY: `{a}` is the address of a mapped bank, because the addition carried (see
+        // `add_windowed`). The index pointer is 0, or leads to this thread's area, which is
+        // registered as long as it does.
+        unsafe {
+            add_direct!(
+                "add_direct", gate, n, [] [window_text!(),]
+                distance = out(reg) _,
+                out("rcx") _,
+            );
+        }
+        Outcome::Committed
+    }
+
+    #[inline(always)]
+    unsafe fn add_up(gate: &AtomicUsize, n: i64) -> Outcome {
+        debug_assert!(n >= 0);
+        // SAFETY: `{a}` is the address of a mapped bank, because the addition carried. The index
+        // pointer is 0, or leads to the area of this thread, which is registered (`add_direct`).
+        unsafe {
+            add_direct!(
+                "add_up", gate, n, []
+                [
+                    "cmp {count}, qword ptr [{a} + 8]",
+                    // The sign of the difference, which is right even if the count wraps around.
+                    "jns {outside}",
+                ]
+            );
+        }
+        Outcome::Committed
+    }
+
+    #[inline(always)]
+    unsafe fn add_direct_at(gate: &AtomicUsize, cell: usize, n: i64) -> Outcome {
+        // SAFETY: `{a}` is the address of a mapped bank, and the thread is registered (see
+        // `add_direct`). The caller guarantees that the counter at `cell` lies in the item.
+        unsafe {
+            add_direct!(
+                "add_direct_at", gate, n, ["add {a}, {cell}",] [window_text!(),]
+                cell = in(reg) cell,
+                distance = out(reg) _,
+                out("rcx") _,
+            );
         }
         Outcome::Committed
     }
@@ -356,8 +463,8 @@ impl Sections for Processor {
                     "mov {a}, qword ptr [{table} + {a}*8]",
                     "cmp {a}, {entry}",
                     "jne {mismatch}",
-                    "mov {distance}, qword ptr [{a} + {bank}]",
-                    "sub {distance}, rcx",
+                    "mov {distance}, rcx",
+                    "sub {distance}, qword ptr [{a} + {bank}]",
                     "shr {distance}, cl",
                     "jnz {outside}",
                     "mov qword ptr [{a} + {bank} + 8], rcx",
@@ -399,8 +506,8 @@ impl Sections for Processor {
                     "jne {mismatch}",
                     "cmp qword ptr [{a} + 8], {old}",
                     "jne {mismatch}",
-                    "mov {distance}, qword ptr [{a}]",
-                    "sub {distance}, rcx",
+                    "mov {distance}, rcx",
+                    "sub {distance}, qword ptr [{a}]",
                     "shr {distance}, cl",
                     "jnz {outside}",
                     "mov qword ptr [{a} + 8], rcx",

@@ -204,7 +204,7 @@ fn word_ops_are_exact_with_and_without_lane() {
     });
 }
 
-/// A counter with the smallest windows: they hold -120 to 135 at first.
+/// A counter with the smallest windows: they hold -119 to 136 at first.
 static NARROW: Counter = Counter::with_batch(2);
 
 /// Gives `NARROW` a lane on CPU 1 only, and adds `count` there.

@@ -35,8 +35,7 @@ fn case<A: PartialEq + Debug + Copy + Sync + 'static>(
     answer: A,
 ) -> Case {
     let call = move || Call { tracked: Tracked::new(), op, held, held_before: 0, answer };
-    let section = Some("add_windowed");
-    Case { section, ..Case::new(["Budget", name], WITHOUT_FLIP, call) }
+    Case::new(["Budget", name], WITHOUT_FLIP, call)
 }
 
 const LIMIT: u64 = 20_000;

@@ -15,6 +15,10 @@ pub(super) fn cases() -> Vec<Case> {
             let tracked = Tracked::new(Counter::new());
             Add { tracked, amount: AMOUNT, conflict_amount: CONFLICT_AMOUNT }
         }),
+        Case::new(["Counter", "add of a negative amount"], WITH_GATE, || {
+            let tracked = Tracked::new(Counter::new());
+            Add { tracked, amount: -AMOUNT, conflict_amount: CONFLICT_AMOUNT }
+        }),
         // An add that does not fit into its lane's window, so it moves the window and tries again.
         // The next attempt would correct a window that was moved wrongly.
         Case {
@@ -24,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
             ..Case::new(["Counter", "add at the edge of its window"], WITH_GATE, || {
                 let tracked = Tracked::new(Counter::with_batch(BATCH));
                 // Only this lane has a window, so the bounds are those of the window.
-                let highest = tracked.counter.bounds().high - 1;
+                let highest = tracked.counter.bounds().high;
                 tracked.add(highest - tracked.total.get());
                 Add { tracked, amount: 1, conflict_amount: BACK }
             })

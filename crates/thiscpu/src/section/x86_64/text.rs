@@ -66,10 +66,23 @@ macro_rules! section_lines {
 #[macro_export]
 macro_rules! direct_text {
     (ptr: $ptr:literal, area: $area:literal, a: $a:literal, out: $out:literal) => {
+        concat!(
+            $crate::section_lines! {
+                // A linker that knows the offset turns the load into a constant.
+                ["mov " $ptr ", qword ptr [rip + __thiscpu_0_1_index_ptr@gottpoff]"]
+                ["mov " $ptr ", qword ptr fs:[" $ptr "]"]
+            },
+            $crate::direct_entry_text!(ptr: $ptr, area: $area, a: $a, out: $out),
+        )
+    };
+}
+
+/// The instructions that enter a direct section whose `ptr` holds the index pointer.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! direct_entry_text {
+    (ptr: $ptr:literal, area: $area:literal, a: $a:literal, out: $out:literal) => {
         $crate::section_lines! {
-            // A linker that knows the offset turns the load into a constant.
-            ["mov " $ptr ", qword ptr [rip + __thiscpu_0_1_index_ptr@gottpoff]"]
-            ["mov " $ptr ", qword ptr fs:[" $ptr "]"]
             ["mov " $area ", " $ptr]
             ["and " $area ", {AREA_MASK}"]
             [$out]

@@ -117,12 +117,13 @@ macro_rules! thread_local_offset {
     ($symbol:literal) => {{
         let offset: isize;
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: loads a constant that the linker or loader wrote into the GOT.
+        // SAFETY: loads a constant that the linker or loader wrote into the GOT. No code that runs
+        // before that uses it, so `nomem` is right: each execution finds the same number.
         unsafe {
             core::arch::asm!(
                 concat!("mov {}, [rip + ", $symbol, "@gottpoff]"),
                 out(reg) offset,
-                options(nostack, readonly, preserves_flags)
+                options(nostack, pure, nomem, preserves_flags)
             );
         }
         #[cfg(target_arch = "aarch64")]

@@ -46,7 +46,8 @@ global_asm!(
 );
 
 /// Returns the offset of this copy's index pointer from the thread pointer.
-pub(super) fn offset() -> isize {
+#[inline(always)]
+pub(crate) fn offset() -> isize {
     thread_local_offset!("__thiscpu_0_1_index_ptr")
 }
 
