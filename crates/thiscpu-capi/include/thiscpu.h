@@ -598,6 +598,17 @@ const char *thiscpu_last_error(void);
 enum thiscpu_status thiscpu_get_tier(enum thiscpu_tier *tier);
 
 /**
+ * Returns the name of a tier, as the environment variable `THISCPU_TIER` takes it.
+ *
+ * These names are `rseq-cid`, `rseq-cpu` and `atomic`. The result is never NULL and stays valid
+ * forever. For a number that is not a tier, it says so.
+ *
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+const char *thiscpu_tier_name(int32_t tier);
+
+/**
  * Stores the degradations of this process, and their number in `*count`.
  *
  * `degradations` is an array of `capacity` elements; if there are more degradations, the first
@@ -620,16 +631,11 @@ enum thiscpu_status thiscpu_degradations(struct thiscpu_degradation *degradation
  * On a healthy system few do: calls of a thread whose new CPU gets its lane while another thread
  * changes the lanes, and calls in destructors of an exiting thread or in children of `vfork`. A
  * number that grows quickly means that threads have no lane; `thiscpu_degradations` says why.
- * Returns the name of a tier, as the environment variable `THISCPU_TIER` takes it.
- *
- * These names are `rseq-cid`, `rseq-cpu` and `atomic`. The result is never NULL and stays valid
- * forever. For a number that is not a tier, it says so.
  *
  * - Blocks: never.
  * - Signal handlers: allowed.
  */
 uint64_t thiscpu_shared_lane_calls(void);
-const char *thiscpu_tier_name(int32_t tier);
 
 /**
  * Creates a counter of value 0 and stores its handle in `*counter`.
