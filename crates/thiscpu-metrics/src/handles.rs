@@ -19,7 +19,9 @@ pub(crate) struct Handles {
 }
 
 /// Handles of one kind by key; `None` for a metric that cannot be registered.
-pub(crate) struct HandleCache<H>([Shard<H>; SHARDS]);
+///
+/// The shards are too large for the stack of a thread that creates a registry.
+pub(crate) struct HandleCache<H>(Box<[Shard<H>]>);
 
 /// The number of shards. Look-ups of keys in different shards share no line.
 const SHARDS: usize = 16;
@@ -66,7 +68,7 @@ impl<H> Default for Entries<H> {
 
 impl<H> Default for HandleCache<H> {
     fn default() -> Self {
-        HandleCache([(); SHARDS].map(|()| Shard(RwLock::default())))
+        HandleCache((0..SHARDS).map(|_| Shard(RwLock::default())).collect())
     }
 }
 
