@@ -201,8 +201,10 @@ fn shrinking_succeeds_without_memory() {
         let block = allocate(4096 * KIB).expect("there is memory");
         memory::set_limit(libc::RLIMIT_AS, 0).expect("a limit can be set");
         let _kept = exhaust(1024 * KIB);
-        // SAFETY: the block is allocated, and only its replacement is used afterwards.
-        unsafe { resize(block, 1024 * KIB) == Some(block) }
+        // The block may move after all. The child inherited the lanes of the other tests' threads,
+        // and the call may find a free block there that `exhaust` could not take.
+        // SAFETY: the block is allocated, and not used afterwards.
+        unsafe { resize(block, 1024 * KIB).is_some() }
     });
 }
 
