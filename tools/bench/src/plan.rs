@@ -174,7 +174,8 @@ mod tests {
         for workload in Workload::ALL {
             let is_of_it = |case: &Case| case.kind.workload() == workload;
             let runs = plan.cases.iter().any(is_of_it);
-            assert!(runs || workload == Workload::Walk, "{workload}");
+            let is_long = matches!(workload, Workload::Walk | Workload::Lifetime);
+            assert!(runs || is_long, "{workload}");
         }
         let sums = |case: &Case| case.sums_min * u64::from(case.rounds);
         let token = plan.cases.iter().find(|case| case.kind == Kind::Token);

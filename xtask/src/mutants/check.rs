@@ -44,7 +44,7 @@ impl Kind {
         match self {
             Kind::Aborts => ("thiscpu-aborts", &[]),
             Kind::Capi => ("thiscpu-capi", &["--test", "capi"]),
-            Kind::Cli => ("thiscpu-cli", &["--test", "run"]),
+            Kind::Cli => ("thiscpu-cli", &["--test", "run", "--test", "doctor"]),
             Kind::Guard => ("thiscpu-malloc", &["--test", "guard"]),
             Kind::Guarantees => ("thiscpu", &["--test", "guarantees"]),
             Kind::Malloc => ("thiscpu-malloc", &["--tests"]),

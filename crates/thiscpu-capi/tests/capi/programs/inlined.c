@@ -109,7 +109,13 @@ int main(void) {
     OK(thiscpu_counters_create(3, &several));
     HARDLY_CALLS("an add to one of several",
                  OK(thiscpu_counters_add_inline(several, (size_t)i % 3, i % 3 + 1)));
+    /* The memory after one of the groups is the other's, where an add would succeed. */
+    thiscpu_counters *others;
+    OK(thiscpu_counters_create(3, &others));
+    for (int i = 0; i < 10000; i++) OK(thiscpu_counters_add_inline(others, (size_t)i % 3, 1));
+    RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_counters_add_inline(others, 3, 1));
     RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_counters_add_inline(several, 3, 1));
+    OK(thiscpu_counters_destroy(others));
     RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_counters_add_inline(several, SIZE_MAX, 1));
     RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_counters_add_inline(NULL, 0, 1));
     OK(thiscpu_counters_snapshot(several, sums, 3));
