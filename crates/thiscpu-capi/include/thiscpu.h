@@ -3,19 +3,20 @@
  *
  * Types, and what they are in Rust:
  *
- *   thiscpu_counter    Counter        fast adds, exact sums
- *   thiscpu_counters   Counters       counters that are read at one instant
- *   thiscpu_budget     Budget         units up to a limit that is never exceeded
- *   thiscpu_lease      OwnedLease     units of a budget that are released with their handle
- *   thiscpu_acquire    AcquireOwned   a request for units that waits without a thread
- *   thiscpu_reserve    Reserve        units of a budget that are set aside
- *   thiscpu_ledger     Ledger         accounts for any number of owners
- *   thiscpu_account    Account        one owner's counters
- *   thiscpu_cache      RawCache       objects of one size
- *   thiscpu_prefilled  RawPrefilled   objects of a cache that are allocated in advance
- *   thiscpu_word       PerCpu         a word per CPU
- *   thiscpu_pair       PerCpuPair     two adjacent words per CPU, exchanged as one
- *   thiscpu_stack      PerCpuStack    a stack of nodes per CPU
+ *   thiscpu_counter            Counter            fast adds, exact sums
+ *   thiscpu_counters           Counters           counters that are read at one instant
+ *   thiscpu_budget             Budget             units up to a limit that is never exceeded
+ *   thiscpu_lease              OwnedLease         units that are released with their handle
+ *   thiscpu_acquire            AcquireOwned       a request for units that waits without a thread
+ *   thiscpu_reserve            Reserve            units of a budget that are set aside
+ *   thiscpu_ledger             Ledger             accounts for any number of owners
+ *   thiscpu_account            Account            one owner's counters
+ *   thiscpu_cache              RawCache           objects of one size
+ *   thiscpu_constructed_cache  ConstructedCache   objects that stay constructed while free
+ *   thiscpu_prefilled          RawPrefilled       objects of a cache that are allocated in advance
+ *   thiscpu_word               PerCpu             a word per CPU
+ *   thiscpu_pair               PerCpuPair         two adjacent words per CPU, exchanged as one
+ *   thiscpu_stack              PerCpuStack        a stack of nodes per CPU
  *
  * Guarantees and costs are those of Rust (docs/guide.md, docs/c.md). docs/c.md lists what C lacks.
  *
@@ -129,6 +130,10 @@ typedef enum thiscpu_status {
    * The cache cannot be closed: some of its objects are still allocated.
    */
   THISCPU_STATUS_IN_USE,
+  /**
+   * The function that constructs a cache's objects has failed.
+   */
+  THISCPU_STATUS_CONSTRUCT_FAILED,
   /**
    * A handle or another required pointer is NULL.
    */
@@ -286,6 +291,43 @@ typedef struct thiscpu_budget thiscpu_budget;
 typedef struct thiscpu_cache thiscpu_cache;
 
 /**
+ * A cache whose objects stay constructed while they are free. Rust: `ConstructedCache`.
+ *
+ * Costly parts of an object, such as a buffer or a lock, are made once and found by each later
+ * user. Callbacks of the program construct and destroy objects:
+ *
+ * - `construct(object, context)` is called when the memory of an object is first allocated. It
+ *   returns 0, or another number if it failed; then the object's memory is free again.
+ * - `destroy(object, context)` is called once for each constructed object, when its memory is
+ *   freed: by `_close`, `_destroy` or `_shrink`. `_free` and `_alloc` call it too, if all objects
+ *   of a slab are free and the cache has enough free objects. A slab has 64 KiB, or more for large
+ *   objects. Such a call destroys the objects of five slabs at most, and those that another
+ *   thread's `_shrink` leaves to it.
+ *
+ * An object is as its last user left it. Users leave it in the state that the next one expects:
+ * empty, unlocked.
+ *
+ * - Callbacks: they run in calls on the cache, on the calling thread, without a lock of the cache.
+ *   Several threads may run them at once. They may use the cache, except during `_close` and
+ *   `_destroy`. An object must not own an object of its own cache. Callbacks must return: an
+ *   exception that leaves one ends the process, and `longjmp` out of one is undefined.
+ * - Threads: any number may call all functions at once, except `_close` and `_destroy`. Any thread
+ *   may free an object.
+ * - Lifetime: from `thiscpu_constructed_cache_create` to `thiscpu_constructed_cache_close` or
+ *   `thiscpu_constructed_cache_destroy`.
+ * - Signal handlers: none of the functions.
+ * - After `fork`: the child has a cache of its own, with copies of the parent's objects. It never
+ *   destroys objects that another thread of the parent held, and not all objects of a slab that
+ *   was being freed.
+ * - Memory order: a thread's accesses to an object before it frees the object happen before all
+ *   accesses of the object's next owner, and before its destruction.
+ *
+ * A double free is detected as by a `thiscpu_cache`, and a write to the word behind a free object,
+ * which belongs to the cache.
+ */
+typedef struct thiscpu_constructed_cache thiscpu_constructed_cache;
+
+/**
  * A counter of 64 bits with per-CPU adds and exact sums. Rust: `Counter`.
  *
  * An add takes about 1 ns on any number of CPUs. A sum is exact and does not delay adds. Values
@@ -362,8 +404,8 @@ typedef struct thiscpu_pair thiscpu_pair;
  * Objects of a cache, allocated in advance. Rust: `RawPrefilled`.
  *
  * - Threads: one thread at a time may use it.
- * - Lifetime: from `thiscpu_cache_prefill` to `thiscpu_prefilled_destroy`. The cache must outlive
- *   it.
+ * - Lifetime: from `thiscpu_cache_prefill`, or `thiscpu_constructed_cache_prefill`, to
+ *   `thiscpu_prefilled_destroy`. The cache must outlive it.
  * - Signal handlers: none of its functions.
  * - After `fork`: the child has objects of its own.
  */
@@ -1617,6 +1659,128 @@ enum thiscpu_status thiscpu_cache_stats(struct thiscpu_cache *cache,
                                         struct thiscpu_cache_statistics *stats);
 
 /**
+ * Creates a cache of objects of `bytes` bytes and stores its handle in `*cache`.
+ *
+ * `bytes` is at most 8 less than `THISCPU_CACHE_SIZE_MAX`. `align` is the alignment of objects: a
+ * power of two, at most `THISCPU_CACHE_ALIGN_MAX`. Both callbacks are called with `context`.
+ *
+ * - NULL: allowed for `destroy`, if objects need no destruction, and for `context`, which is only
+ *   passed on.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `INVALID_SIZE`
+ *   if `bytes` or `align` is not supported.
+ * - Blocks: only in the first use of the library, while another thread determines the tier.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_constructed_cache_create(size_t bytes,
+                                                     size_t align,
+                                                     int (*construct)(void *object, void *context),
+                                                     void (*destroy)(void *object, void *context),
+                                                     void *context,
+                                                     struct thiscpu_constructed_cache **cache);
+
+/**
+ * Closes a cache, destroys its objects and frees its memory, unless any is still allocated.
+ *
+ * Stores the number of objects that are still allocated in `*objects`: 0 if the cache is closed.
+ * No other thread may use the handle during this call, and no thread after it has returned `OK`.
+ *
+ * - NULL: allowed for `objects`. If `cache` is NULL, the call stores 0 and returns `OK`.
+ * - Returns: `OK`; `IN_USE` if objects are still allocated (the handle stays valid).
+ * - Blocks: for a fence, for callbacks, and while another thread allocates or frees per-CPU
+ *   memory.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_constructed_cache_close(struct thiscpu_constructed_cache *cache,
+                                                    size_t *objects);
+
+/**
+ * Destroys a cache even if objects are still allocated; these stay valid forever.
+ *
+ * Such objects can no longer be freed. They are never destroyed, and free objects in their slabs
+ * may not be. No thread may use the handle during or after this call.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: for a fence, for callbacks, and while another thread allocates or frees per-CPU
+ *   memory.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_constructed_cache_destroy(struct thiscpu_constructed_cache *cache);
+
+/**
+ * Allocates an object, which is new or as its last user left it.
+ *
+ * Costs one restartable sequence if this CPU keeps a free object.
+ *
+ * - NULL: not allowed.
+ * - Returns: the object, not a status; NULL on lack of memory, if `construct` failed, or if
+ *   `cache` is NULL or misaligned. `thiscpu_last_error` tells which.
+ * - Blocks: if this CPU keeps no free object, for callbacks, and while other threads trade objects
+ *   or get memory.
+ * - Signal handlers: not allowed.
+ */
+void *thiscpu_constructed_cache_alloc(struct thiscpu_constructed_cache *cache);
+
+/**
+ * Frees an object of the cache, which stays constructed, on any thread.
+ *
+ * The object must be from this cache and must not be used any more. Costs one restartable sequence
+ * if this CPU has room for it.
+ *
+ * - NULL: allowed for `object`, which then does nothing; not for `cache`.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: if this CPU has no room, for callbacks, and while other threads trade objects or
+ *   return memory.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_constructed_cache_free(struct thiscpu_constructed_cache *cache,
+                                                   void *object);
+
+/**
+ * Destroys the objects of all slabs without an object in use, and returns their memory.
+ *
+ * Also returns free memory of other caches to the system. Stores the number of returned bytes in
+ * `*bytes`. If another thread is destroying objects, it destroys these too, and this call does not
+ * wait for it. Costs one fence. If no fence is possible, CPUs keep their objects, and the call
+ * returns `OK`.
+ *
+ * - NULL: allowed for `bytes`; not for `cache`.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: for a fence, for callbacks, and while other threads trade objects.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_constructed_cache_shrink(struct thiscpu_constructed_cache *cache,
+                                                     size_t *bytes);
+
+/**
+ * Stores statistics of the cache in `*stats`. Visits each of its slabs.
+ *
+ * The bytes of an object include the word behind it.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_constructed_cache_stats(struct thiscpu_constructed_cache *cache,
+                                                    struct thiscpu_cache_statistics *stats);
+
+/**
+ * Allocates `n` objects in advance, for code in which an allocation must not fail.
+ *
+ * Stores the handle of the objects in `*prefilled`. The objects are constructed.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `NO_MEMORY` or `CONSTRUCT_FAILED`, and then none of the
+ *   objects is kept.
+ * - Blocks: as `thiscpu_constructed_cache_alloc` does.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_constructed_cache_prefill(struct thiscpu_constructed_cache *cache,
+                                                      size_t n,
+                                                      struct thiscpu_prefilled **prefilled);
+
+/**
  * Allocates `n` objects in advance, for code in which an allocation must not fail.
  *
  * Stores the handle of the objects in `*prefilled`.
@@ -1631,9 +1795,9 @@ enum thiscpu_status thiscpu_cache_prefill(struct thiscpu_cache *cache,
                                           struct thiscpu_prefilled **prefilled);
 
 /**
- * Takes one of the objects. Its first 8 bytes are 0; the rest is uninitialized.
+ * Takes one of the objects, which is as one from the cache's `_alloc` function.
  *
- * Free it by `thiscpu_cache_free`. Costs a few instructions, and needs no memory.
+ * Free it by the cache's `_free` function. Costs a few instructions, and needs no memory.
  *
  * - NULL: not allowed.
  * - Returns: the object, not a status; NULL if none is left, or if `prefilled` is NULL or
@@ -1658,7 +1822,7 @@ enum thiscpu_status thiscpu_prefilled_len(struct thiscpu_prefilled *prefilled, s
  *
  * - NULL: allowed; does nothing.
  * - Returns: `OK`.
- * - Blocks: as `thiscpu_cache_free` does.
+ * - Blocks: as the cache's `_free` function does.
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_prefilled_destroy(struct thiscpu_prefilled *prefilled);

@@ -549,18 +549,56 @@ class ledger : public detail::handle<thiscpu_ledger, thiscpu_ledger_destroy> {
     std::size_t counters_;
 };
 
+namespace detail {
+
+/// What caches of all kinds have.
+template <class Handle, thiscpu_status (*Destroy)(Handle *),
+          thiscpu_status (*Shrink)(Handle *, std::size_t *),
+          thiscpu_status (*Close)(Handle *, std::size_t *),
+          thiscpu_status (*Stats)(Handle *, thiscpu_cache_statistics *)>
+class any_cache : public handle<Handle, Destroy> {
+  public:
+    /// Returns free memory to the system. Returns how many bytes that were.
+    std::size_t shrink() {
+        std::size_t bytes;
+        check(Shrink(this->handle_, &bytes));
+        return bytes;
+    }
+    /// Closes the cache if no object is allocated, after which there is no handle. Returns how many
+    /// objects are still allocated.
+    [[nodiscard]] std::size_t close() {
+        std::size_t objects = 0;
+        thiscpu_status status = Close(this->handle_, &objects);
+        if (status != THISCPU_STATUS_IN_USE) {
+            check(status);
+            this->handle_ = nullptr;
+        }
+        return objects;
+    }
+    /// Returns statistics.
+    thiscpu_cache_statistics stats() const {
+        thiscpu_cache_statistics stats;
+        check(Stats(this->handle_, &stats));
+        return stats;
+    }
+};
+
+} // namespace detail
+
 /// Objects of one type, allocated and freed on any CPU. See thiscpu_cache.
 ///
 /// If objects are still allocated when the cache is destroyed, they stay valid forever and can no
 /// longer be freed; close() reports their number.
-template <class T> class cache : public detail::handle<thiscpu_cache, thiscpu_cache_destroy> {
+template <class T>
+class cache : public detail::any_cache<thiscpu_cache, thiscpu_cache_destroy, thiscpu_cache_shrink,
+                                       thiscpu_cache_close, thiscpu_cache_stats> {
   public:
-    cache() { detail::check(thiscpu_cache_create(sizeof(T), alignof(T), &handle_)); }
+    cache() { detail::check(thiscpu_cache_create(sizeof(T), alignof(T), &this->handle_)); }
 
     /// Constructs an object. Throws std::bad_alloc if there is no memory (returns null without
     /// exceptions), and what the constructor throws.
     template <class... Arguments> [[nodiscard]] T *make(Arguments &&...arguments) {
-        void *memory = thiscpu_cache_alloc(handle_);
+        void *memory = thiscpu_cache_alloc(this->handle_);
 #if defined(__cpp_exceptions)
         if (memory == nullptr) {
             throw std::bad_alloc();
@@ -568,7 +606,7 @@ template <class T> class cache : public detail::handle<thiscpu_cache, thiscpu_ca
         try {
             return ::new (memory) T(std::forward<Arguments>(arguments)...);
         } catch (...) {
-            thiscpu_cache_free(handle_, memory);
+            thiscpu_cache_free(this->handle_, memory);
             throw;
         }
 #else
@@ -580,32 +618,65 @@ template <class T> class cache : public detail::handle<thiscpu_cache, thiscpu_ca
     void destroy(T *object) noexcept {
         if (object != nullptr) {
             object->~T();
-            thiscpu_cache_free(handle_, object);
+            thiscpu_cache_free(this->handle_, object);
         }
     }
-    /// Returns free memory to the system. Returns how many bytes that were.
-    std::size_t shrink() {
-        std::size_t bytes;
-        detail::check(thiscpu_cache_shrink(handle_, &bytes));
-        return bytes;
+};
+
+/// Objects of one type that stay constructed while they are free. See thiscpu_constructed_cache.
+///
+/// T's default constructor makes an object, and its destructor destroys it when its memory is
+/// freed. An object is as its last user left it.
+template <class T>
+class constructed_cache
+    : public detail::any_cache<thiscpu_constructed_cache, thiscpu_constructed_cache_destroy,
+                               thiscpu_constructed_cache_shrink, thiscpu_constructed_cache_close,
+                               thiscpu_constructed_cache_stats> {
+  public:
+    constructed_cache() {
+        detail::check(thiscpu_constructed_cache_create(sizeof(T), alignof(T), construct, destroy,
+                                                       nullptr, &this->handle_));
     }
-    /// Closes the cache if no object is allocated, after which there is no handle. Returns how many
-    /// objects are still allocated.
-    [[nodiscard]] std::size_t close() {
-        std::size_t objects = 0;
-        thiscpu_status status = thiscpu_cache_close(handle_, &objects);
-        if (status != THISCPU_STATUS_IN_USE) {
-            detail::check(status);
-            handle_ = nullptr;
+
+    /// Allocates an object. Throws std::bad_alloc if there is no memory (returns null without
+    /// exceptions), and what the constructor throws.
+    [[nodiscard]] T *alloc() {
+        void *object = thiscpu_constructed_cache_alloc(this->handle_);
+#if defined(__cpp_exceptions)
+        if (object == nullptr) {
+            if (std::exception_ptr thrown = std::exchange(failure(), nullptr)) {
+                std::rethrow_exception(thrown);
+            }
+            throw std::bad_alloc();
         }
-        return objects;
+#endif
+        return static_cast<T *>(object);
     }
-    /// Returns statistics.
-    thiscpu_cache_statistics stats() const {
-        thiscpu_cache_statistics stats;
-        detail::check(thiscpu_cache_stats(handle_, &stats));
-        return stats;
+    /// Frees an object of this cache, which stays constructed. Null is allowed and does nothing.
+    void free(T *object) noexcept { thiscpu_constructed_cache_free(this->handle_, object); }
+
+  private:
+#if defined(__cpp_exceptions)
+    /// Returns what the constructor has thrown in this thread's call of alloc().
+    static std::exception_ptr &failure() {
+        thread_local std::exception_ptr thrown;
+        return thrown;
     }
+#endif
+    static int construct(void *memory, void *) noexcept {
+#if defined(__cpp_exceptions)
+        try {
+            ::new (memory) T();
+        } catch (...) {
+            failure() = std::current_exception();
+            return 1;
+        }
+#else
+        ::new (memory) T();
+#endif
+        return 0;
+    }
+    static void destroy(void *object, void *) noexcept { static_cast<T *>(object)->~T(); }
 };
 
 /// A word per CPU. See thiscpu_word.

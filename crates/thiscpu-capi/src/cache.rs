@@ -6,7 +6,7 @@ use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::{NonNull, null_mut};
 
 use thiscpu::__internal::capi::{self, CACHE_GATE_AND_KEY_OFFSETS};
-use thiscpu::RawCache;
+use thiscpu::{CacheStats, RawCache};
 
 use crate::ffi::{OutParam, catch, create, deref, destroy, free};
 use crate::status::Status;
@@ -65,6 +65,20 @@ pub struct ThiscpuCacheStats {
     pub sheaf_capacity: usize,
     /// The number of sheaves that CPUs have traded.
     pub trades: u64,
+}
+
+impl From<CacheStats> for ThiscpuCacheStats {
+    fn from(stats: CacheStats) -> Self {
+        ThiscpuCacheStats {
+            object_bytes: stats.object_bytes,
+            slabs: stats.slabs,
+            slab_bytes: stats.slab_bytes,
+            objects_outside_slabs: stats.objects_outside_slabs,
+            objects_in_barns: stats.objects_in_barns,
+            sheaf_capacity: stats.sheaf_capacity,
+            trades: stats.trades,
+        }
+    }
 }
 
 /// The largest size of an object of a cache, in bytes: 1 MiB.
@@ -279,16 +293,7 @@ pub unsafe extern "C" fn thiscpu_cache_stats(
         // SAFETY: the header requires that the handle is null or live, and `stats` null or valid
         // for writes.
         let (cache, out) = unsafe { (deref(cache)?, OutParam::new(stats)?) };
-        let stats = cache.0.stats();
-        out.write(ThiscpuCacheStats {
-            object_bytes: stats.object_bytes,
-            slabs: stats.slabs,
-            slab_bytes: stats.slab_bytes,
-            objects_outside_slabs: stats.objects_outside_slabs,
-            objects_in_barns: stats.objects_in_barns,
-            sheaf_capacity: stats.sheaf_capacity,
-            trades: stats.trades,
-        });
+        out.write(cache.0.stats().into());
         Ok(())
     })
 }

@@ -113,11 +113,24 @@ pub(crate) unsafe fn create<T>(
     out: *mut *mut T,
     new: impl FnOnce() -> Result<T, Status>,
 ) -> Status {
+    // SAFETY: the caller guarantees that `out` is null, misaligned or valid for writes.
+    unsafe { create_at(out, |_| new()) }
+}
+
+/// Creates a handle as [`create`] does. `new` gets the address at which its value will be.
+///
+/// # Safety
+///
+/// `out` is null, misaligned, or valid for writes of a pointer.
+pub(crate) unsafe fn create_at<T>(
+    out: *mut *mut T,
+    new: impl FnOnce(*mut T) -> Result<T, Status>,
+) -> Status {
     catch(|| {
         // SAFETY: the caller guarantees that `out` is null, misaligned or valid for writes.
         let out = unsafe { OutParam::new(out) }?;
         let handle = UninitHandle::<T>::new()?;
-        let value = new();
+        let value = new(handle.0.as_ptr());
         // Before the error is returned: a failed creation may have been the first use, too.
         inline_abi::publish();
         out.write(handle.init(value?));

@@ -44,6 +44,8 @@ enum Detail {
     None,
     /// The units that were available.
     Available(u64),
+    /// The number that a constructor of the program returned.
+    Constructor(i32),
     /// The sentence is in the buffer.
     Text,
 }
@@ -84,6 +86,19 @@ impl fmt::Write for Line<'_> {
 /// Notes how many units were available to the refused call that is about to return.
 pub(crate) fn note_available(units: u64) {
     LAST.with(|last| last.noted.set(Detail::Available(units)));
+}
+
+/// Notes the number that a constructor of the program returned.
+pub(crate) fn note_constructor(code: i32) {
+    LAST.with(|last| last.noted.set(Detail::Constructor(code)));
+}
+
+/// Takes back the number that `note_constructor` has noted, if nothing else was noted since.
+pub(crate) fn take_constructor() -> Option<i32> {
+    match LAST.with(|last| last.noted.take()) {
+        Detail::Constructor(code) => Some(code),
+        _ => None,
+    }
 }
 
 /// Notes why the call that is about to return fails.
@@ -156,6 +171,9 @@ pub extern "C" fn thiscpu_last_error() -> *const c_char {
         (_, Detail::Text) => text(),
         (Status::Exhausted, Detail::Available(units)) => set_text(format_args!(
             "budget exhausted: only {units} units are available; try again after a release"
+        )),
+        (Status::ConstructFailed, Detail::Constructor(code)) => set_text(format_args!(
+            "constructor failed: the cache's `construct` returned {code} for a new object"
         )),
         _ => None,
     };

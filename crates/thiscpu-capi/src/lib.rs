@@ -12,6 +12,7 @@ compile_error!(
 pub mod acquire;
 pub mod budget;
 pub mod cache;
+pub mod constructed;
 pub mod counter;
 pub mod counters;
 pub mod degradation;

@@ -13,11 +13,17 @@ use crate::status::Status;
 /// Objects of a cache, allocated in advance. Rust: `RawPrefilled`.
 ///
 /// - Threads: one thread at a time may use it.
-/// - Lifetime: from `thiscpu_cache_prefill` to `thiscpu_prefilled_destroy`. The cache must outlive
-///   it.
+/// - Lifetime: from `thiscpu_cache_prefill`, or `thiscpu_constructed_cache_prefill`, to
+///   `thiscpu_prefilled_destroy`. The cache must outlive it.
 /// - Signal handlers: none of its functions.
 /// - After `fork`: the child has objects of its own.
 pub struct ThiscpuPrefilled(RefCell<RawPrefilled<'static>>);
+
+impl ThiscpuPrefilled {
+    pub(crate) fn new(objects: RawPrefilled<'static>) -> ThiscpuPrefilled {
+        ThiscpuPrefilled(RefCell::new(objects))
+    }
+}
 
 /// Allocates `n` objects in advance, for code in which an allocation must not fail.
 ///
@@ -37,15 +43,15 @@ pub unsafe extern "C" fn thiscpu_cache_prefill(
         // SAFETY: the header requires that the handle is null or live, and that the cache outlives
         // the objects, whose handle alone gets this reference.
         let cache: &'static RawCache = unsafe { deref(cache) }?.raw();
-        Ok(ThiscpuPrefilled(RefCell::new(cache.prefill(n)?)))
+        Ok(ThiscpuPrefilled::new(cache.prefill(n)?))
     };
     // SAFETY: the header requires that `prefilled` is null or valid for writes.
     unsafe { create(prefilled, new) }
 }
 
-/// Takes one of the objects. Its first 8 bytes are 0; the rest is uninitialized.
+/// Takes one of the objects, which is as one from the cache's `_alloc` function.
 ///
-/// Free it by `thiscpu_cache_free`. Costs a few instructions, and needs no memory.
+/// Free it by the cache's `_free` function. Costs a few instructions, and needs no memory.
 ///
 /// - NULL: not allowed.
 /// - Returns: the object, not a status; NULL if none is left, or if `prefilled` is NULL or
@@ -84,7 +90,7 @@ pub unsafe extern "C" fn thiscpu_prefilled_len(
 ///
 /// - NULL: allowed; does nothing.
 /// - Returns: `OK`.
-/// - Blocks: as `thiscpu_cache_free` does.
+/// - Blocks: as the cache's `_free` function does.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_prefilled_destroy(prefilled: *mut ThiscpuPrefilled) -> Status {

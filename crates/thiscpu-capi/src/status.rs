@@ -22,6 +22,8 @@ pub enum Status {
     Empty,
     /// The cache cannot be closed: some of its objects are still allocated.
     InUse,
+    /// The function that constructs a cache's objects has failed.
+    ConstructFailed,
     /// A handle or another required pointer is NULL.
     NullPointer,
     /// A pointer is not aligned for its type. Library functions check this; inlined calls do not.
@@ -81,6 +83,9 @@ pub(crate) fn message(status: i32) -> &'static CStr {
         () if is(Status::InUse) => {
             c"cache in use: some objects are still allocated; free them first, or destroy the \
                cache and leave them allocated"
+        }
+        () if is(Status::ConstructFailed) => {
+            c"constructor failed: the cache's `construct` has not made a new object"
         }
         () if is(Status::NullPointer) => {
             c"null pointer: a handle or another required pointer is NULL"

@@ -44,6 +44,7 @@ const HEADERS: [Header; 2] = [
             "reserve",
             "ledger",
             "cache",
+            "constructed",
             "prefill",
             "word",
             "pair",

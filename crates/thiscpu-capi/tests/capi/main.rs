@@ -50,6 +50,7 @@ programs_in_c! {
     asynchronous_acquires_work_from_c: "acquire.c",
     ledger_works_from_c: "ledger.c",
     cache_works_from_c: "cache.c",
+    constructed_cache_works_from_c: "constructed.c",
     word_works_from_c: "word.c",
     pair_works_from_c: "pair.c",
     stack_works_from_c: "stack.c",
@@ -175,7 +176,9 @@ fn classes_abort_on_error_without_exceptions() {
 fn callbacks_that_throw_abort() {
     if has("g++") {
         let program = compile("throws.cpp", "g++", &["-std=c++17"], Linked::Shared);
-        assert_eq!(run(&program, &[], &[]).status.signal(), Some(6));
+        for callback in ["drain", "construct", "destroy"] {
+            assert_eq!(run(&program, &[callback], &[]).status.signal(), Some(6), "{callback}");
+        }
     }
 }
 

@@ -6,9 +6,8 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use super::arena;
 use super::cache::{LazyRawCache, owning_pointer};
-use super::class::{Class, Group, Lifecycle};
+use super::class::Lifecycle;
 use super::raw::{CacheInUse, RawCache, report_leak};
 use super::stats::CacheStats;
 
@@ -88,13 +87,13 @@ unsafe impl<T: Send> Send for ConstructedCache<T> {}
 // not be `Sync`. All else in it may be shared.
 unsafe impl<T: Send> Sync for ConstructedCache<T> {}
 
-/// Constructs a value at `at`.
+/// Constructs a value at `at`. Returns true; it fails by a panic only.
 ///
 /// # Safety
 ///
 /// The caller guarantees that `make` is the exposed address of a `fn() -> T`, and that `at` is
 /// unused memory for a `T`.
-unsafe fn construct<T>(make: usize, at: NonNull<u8>) {
+unsafe fn construct<T>(make: usize, at: NonNull<u8>) -> bool {
     let make = core::ptr::with_exposed_provenance::<()>(make);
     // SAFETY: the caller guarantees that `make` is the address of a `fn() -> T`; function pointers
     // and addresses have the same representation on these machines. The caller guarantees that `at`
@@ -103,6 +102,7 @@ unsafe fn construct<T>(make: usize, at: NonNull<u8>) {
         let make: fn() -> T = core::mem::transmute(make);
         at.cast::<T>().write(make());
     }
+    true
 }
 
 /// Drops the value at `at`.
@@ -110,7 +110,7 @@ unsafe fn construct<T>(make: usize, at: NonNull<u8>) {
 /// # Safety
 ///
 /// The caller guarantees that `at` holds a `T`, which is not used after this.
-unsafe fn destroy<T>(at: NonNull<u8>) {
+unsafe fn destroy<T>(_make: usize, at: NonNull<u8>) {
     // SAFETY: the caller guarantees that `at` holds a `T`, which is not used after this.
     unsafe { at.cast::<T>().drop_in_place() };
 }
@@ -142,8 +142,7 @@ impl<T> ConstructedCache<T> {
         let lifecycle = unsafe {
             Lifecycle::new((make as *const ()).expose_provenance(), construct::<T>, destroy::<T>)
         };
-        let class = Class::constructed(layout.size(), layout.align(), arena::ANY_CACHE, lifecycle);
-        RawCache { group: Group::new(1), class }
+        RawCache::constructed(layout, lifecycle)
     }
 
     /// Allocates an object with its value, which is new or as its last user left it.
@@ -156,8 +155,8 @@ impl<T> ConstructedCache<T> {
     #[inline(always)]
     pub fn alloc(&self) -> Constructed<T> {
         let object = self.raw.get_or_init(|| Self::make_raw(self.make)).and_then(|cache| {
-            let object = cache.handle().alloc_constructed_or(|| cache.alloc_gated())?;
-            Some(Constructed { object: object.cast(), cache, owns: PhantomData })
+            let object = cache.alloc_constructed()?.cast();
+            Some(Constructed { object, cache, owns: PhantomData })
         });
         match object {
             Some(object) => object,
@@ -252,9 +251,8 @@ owning_pointer!(Constructed);
 impl<T> Drop for Constructed<T> {
     #[inline(always)]
     fn drop(&mut self) {
-        let (object, cache) = (self.object.cast(), self.cache);
         // SAFETY: the object is from this cache, and this value, which goes, was the only way to
         // it.
-        unsafe { cache.handle().free_constructed_or(object, || cache.free_gated(object)) };
+        unsafe { self.cache.free_constructed(self.object.cast()) };
     }
 }

@@ -13,10 +13,13 @@ mod constructed;
 pub(crate) mod lane;
 mod prefill;
 mod raw;
+mod raw_constructed;
 mod stats;
 
 pub use cache::{Cache, CacheBox};
 pub use constructed::{Constructed, ConstructedCache};
 pub use prefill::{Prefilled, RawPrefilled};
 pub use raw::{CacheInUse, GATE_AND_KEY_OFFSETS, RawCache};
+#[cfg(not(thiscpu_model))]
+pub use raw_constructed::RawConstructedCache;
 pub use stats::CacheStats;

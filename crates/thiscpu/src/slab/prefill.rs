@@ -12,9 +12,11 @@ use crate::error::Error;
 #[derive(Debug)]
 pub struct RawPrefilled<'a> {
     cache: &'a RawCache,
-    /// The first object; each holds the next one in its first word.
+    /// The first object; each holds the next one in its mark.
     first: Option<NonNull<u8>>,
     count: usize,
+    /// The distance of an object's mark from the object; not 0 if objects stay constructed.
+    mark: usize,
 }
 
 // SAFETY: this value owns its objects exclusively, and any thread may free an object.
@@ -27,17 +29,26 @@ impl RawCache {
     ///
     /// [`Error::NoMemory`]; then none of them is kept.
     pub fn prefill(&self, n: usize) -> Result<RawPrefilled<'_>, Error> {
-        let mut prefilled = RawPrefilled { cache: self, first: None, count: 0 };
-        while prefilled.count < n {
-            let object =
-                self.alloc().ok_or(Error::NoMemory { objects: n, bytes: self.object_bytes() })?;
-            prefilled.put(object);
-        }
-        Ok(prefilled)
+        let none = || Error::NoMemory { objects: n, bytes: self.object_bytes() };
+        RawPrefilled::filled(self, n, || self.alloc().ok_or_else(none))
     }
 }
 
 impl RawPrefilled<'_> {
+    /// Allocates `n` objects of a cache, each by `alloc`.
+    pub(super) fn filled<E>(
+        cache: &RawCache,
+        n: usize,
+        mut alloc: impl FnMut() -> Result<NonNull<u8>, E>,
+    ) -> Result<RawPrefilled<'_>, E> {
+        let mark = cache.class.shape.mark;
+        let mut prefilled = RawPrefilled { cache, mark, first: None, count: 0 };
+        while prefilled.count < n {
+            prefilled.put(alloc()?);
+        }
+        Ok(prefilled)
+    }
+
     /// Returns how many objects are left.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -51,8 +62,9 @@ impl RawPrefilled<'_> {
     }
 
     fn put(&mut self, object: NonNull<u8>) {
-        // SAFETY: this value owns the object, which has at least a word and is aligned to one.
-        unsafe { object.cast::<Option<NonNull<u8>>>().write(self.first) };
+        // SAFETY: this value owns the object, whose mark is a word in it, or a word of the cache
+        // behind it. Nothing else accesses the mark of an object in use.
+        unsafe { object.byte_add(self.mark).cast::<Option<NonNull<u8>>>().write(self.first) };
         self.first = Some(object);
         self.count += 1;
     }
@@ -63,10 +75,11 @@ impl RawPrefilled<'_> {
     pub fn alloc(&mut self) -> Option<NonNull<u8>> {
         let object = self.first?;
         // SAFETY: this value owns the object, and `put` wrote the address of the next one to its
-        // first word.
+        // mark. The mark of an object in use is 0.
         unsafe {
-            self.first = object.cast::<Option<NonNull<u8>>>().read();
-            object.cast::<usize>().write(0);
+            let mark = object.byte_add(self.mark);
+            self.first = mark.cast::<Option<NonNull<u8>>>().read();
+            mark.cast::<usize>().write(0);
         }
         self.count -= 1;
         Some(object)
@@ -77,7 +90,12 @@ impl Drop for RawPrefilled<'_> {
     fn drop(&mut self) {
         while let Some(object) = self.alloc() {
             // SAFETY: the object is from this cache, and this value owned it.
-            unsafe { self.cache.free(object) };
+            unsafe {
+                match self.mark {
+                    0 => self.cache.free(object),
+                    _ => self.cache.free_constructed(object),
+                }
+            }
         }
     }
 }

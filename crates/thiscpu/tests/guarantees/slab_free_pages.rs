@@ -39,13 +39,14 @@ static CLASSES: [Class; CLASS_COUNT] = [
     Class::new(SIZE, 8, ANY_CACHE),
     Class::constructed(SIZE - 8, 8, 2 * TAG, {
         // SAFETY: the constructor only writes the object, and the destructor does nothing.
-        unsafe { Lifecycle::new(0, construct, |_| ()) }
+        unsafe { Lifecycle::new(0, construct, |_, _| ()) }
     }),
 ];
 
-unsafe fn construct(_: usize, object: NonNull<u8>) {
+unsafe fn construct(_: usize, object: NonNull<u8>) -> bool {
     // SAFETY: the caller has an object of that size.
     unsafe { object.write_bytes(0x77, SIZE - 8) };
+    true
 }
 
 fn class(number: usize) -> Handle<'static> {

@@ -33,13 +33,18 @@ fn address(object: NonNull<u8>) -> usize {
     object.as_ptr() as usize
 }
 
-unsafe fn construct(_: usize, object: NonNull<u8>) {
+/// Constructs an object, or fails in one of `failures` cases: never if that is 0.
+unsafe fn construct(failures: usize, object: NonNull<u8>) -> bool {
+    if failures > 0 && model::choose(failures) == 0 {
+        return false;
+    }
     ORACLE.with_borrow_mut(|oracle| {
         assert!(oracle.constructed.insert(address(object)), "{object:?} is constructed twice");
     });
+    true
 }
 
-unsafe fn destroy(object: NonNull<u8>) {
+unsafe fn destroy(_: usize, object: NonNull<u8>) {
     ORACLE.with_borrow_mut(|oracle| {
         assert!(!oracle.in_use.contains(&address(object)), "{object:?} is destroyed in use");
         assert!(oracle.constructed.remove(&address(object)), "{object:?} is destroyed twice");
@@ -85,7 +90,7 @@ fn objects_are_constructed_and_destroyed_once() {
     on_each_machine(4_000, |cpus| {
         ORACLE.set(Oracle::default());
         // SAFETY: `construct` and `destroy` do not access the object's memory.
-        let lifecycle = unsafe { Lifecycle::new(0, construct, destroy) };
+        let lifecycle = unsafe { Lifecycle::new(6, construct, destroy) };
         let group: &Group = Box::leak(Box::new(Group::new(2)));
         let class: &Class = Box::leak(Box::new(Class::constructed(SIZE, 8, 1, lifecycle)));
         let cache = group.handle(class, CELL_BYTES);

@@ -188,6 +188,51 @@ static void caches() {
     CHECK(cache.close() == 0 && cache.get() == nullptr);
 }
 
+// A type whose first object cannot be made.
+struct fails_once {
+    static inline int calls = 0, alive = 0;
+    fails_once() {
+        if (++calls == 1) {
+            throw 1;
+        }
+        alive++;
+    }
+    ~fails_once() { alive--; }
+    alignas(64) int uses = 0;
+};
+
+static void constructed_caches() {
+    thiscpu::constructed_cache<fails_once> cache;
+    bool has_thrown = false;
+    try {
+        cache.free(cache.alloc());
+    } catch (int) {
+        has_thrown = true;
+    }
+    CHECK(has_thrown && fails_once::alive == 0);
+    fails_once *one = cache.alloc();
+    CHECK(reinterpret_cast<std::uintptr_t>(one) % 64 == 0 && one->uses == 0);
+    one->uses++;
+    cache.free(one);
+    cache.free(nullptr);
+    // The object stays constructed, and as its user left it.
+    CHECK(fails_once::alive == 1 && cache.stats().object_bytes >= sizeof(fails_once) + 8);
+    one = cache.alloc();
+    CHECK(one->uses == 1 && fails_once::calls == 2 && cache.close() == 1);
+    cache.free(one);
+    CHECK(cache.close() == 0 && cache.get() == nullptr && fails_once::alive == 0);
+    auto uses_and_drops = [] {
+        thiscpu::constructed_cache<fails_once> dropped;
+        dropped.free(dropped.alloc());
+        CHECK(fails_once::alive == 1);
+        dropped.shrink();
+        CHECK(fails_once::alive == 0);
+        dropped.free(dropped.alloc());
+    };
+    uses_and_drops();
+    CHECK(fails_once::alive == 0);
+}
+
 static void words() {
     thiscpu::word<std::uint16_t> word;
     word.add(65535);
@@ -274,6 +319,7 @@ int main() {
     budgets();
     ledgers();
     caches();
+    constructed_caches();
     words();
     pairs();
     stacks();

@@ -16,6 +16,7 @@ static thiscpu_budget *budget;
 static thiscpu_ledger *ledger;
 static thiscpu_account *account, *other;
 static thiscpu_cache *cache;
+static thiscpu_constructed_cache *constructed;
 static thiscpu_word *word;
 static thiscpu_pair *pair;
 static thiscpu_stack *nodes;
@@ -171,6 +172,34 @@ static void use_cache(void) {
     OK(thiscpu_cache_close(cache, &bytes));
 }
 
+static int construct(void *object, void *context) {
+    (void)context;
+    memset(object, 0, 64);
+    return 0;
+}
+
+static void make_constructed(void) {
+    OK(thiscpu_constructed_cache_create(64, 8, construct, NULL, NULL, &constructed));
+}
+
+static void use_constructed(void) {
+    static void *objects[MANY];
+    size_t bytes;
+    thiscpu_cache_statistics stats;
+    thiscpu_prefilled *prefilled;
+    for (int i = 0; i < MANY; i++) {
+        CHECK((objects[i] = thiscpu_constructed_cache_alloc(constructed)) != NULL);
+    }
+    for (int i = 0; i < MANY; i++) {
+        OK(thiscpu_constructed_cache_free(constructed, objects[i]));
+    }
+    OK(thiscpu_constructed_cache_prefill(constructed, MANY, &prefilled));
+    OK(thiscpu_prefilled_destroy(prefilled));
+    OK(thiscpu_constructed_cache_shrink(constructed, &bytes));
+    OK(thiscpu_constructed_cache_stats(constructed, &stats));
+    OK(thiscpu_constructed_cache_close(constructed, &bytes));
+}
+
 static void make_words(void) {
     OK(thiscpu_word_create(8, &word));
     OK(thiscpu_pair_create(8, &pair));
@@ -238,6 +267,8 @@ static const struct call {
     {"ledger", make_ledger, use_ledger, ANYWHERE},
     {"cache_create", nothing, make_cache, ANYWHERE},
     {"cache", make_cache, use_cache, ANYWHERE},
+    {"constructed_cache_create", nothing, make_constructed, ANYWHERE},
+    {"constructed_cache", make_constructed, use_constructed, ANYWHERE},
     {"word_create, pair_create, stack_create", nothing, make_words, ANYWHERE},
     {"word_destroy, pair_destroy, stack_destroy", make_words, destroy_words, ANYWHERE},
 };

@@ -12,6 +12,11 @@ static void wake(void *context) {
     (void)context;
 }
 
+static int construct(void *object, void *context) {
+    (void)object, (void)context;
+    return 0;
+}
+
 static void nulls(void) {
     int64_t value = 1;
     uint64_t number = 1;
@@ -82,6 +87,16 @@ static void nulls(void) {
     NULL_IS_REPORTED(thiscpu_cache_shrink(NULL, NULL));
     NULL_IS_REPORTED(thiscpu_cache_stats(NULL, &statistics));
     CHECK(thiscpu_cache_alloc(NULL) == NULL);
+    thiscpu_constructed_cache *constructed = NULL;
+    thiscpu_prefilled *prefilled = NULL;
+    NULL_IS_REPORTED(thiscpu_constructed_cache_create(8, 8, construct, NULL, NULL, NULL));
+    NULL_IS_REPORTED(thiscpu_constructed_cache_create(8, 8, NULL, NULL, NULL, &constructed));
+    NULL_IS_REPORTED(thiscpu_constructed_cache_free(NULL, &link));
+    NULL_IS_REPORTED(thiscpu_constructed_cache_shrink(NULL, NULL));
+    NULL_IS_REPORTED(thiscpu_constructed_cache_stats(NULL, &statistics));
+    NULL_IS_REPORTED(thiscpu_constructed_cache_prefill(NULL, 1, &prefilled));
+    CHECK(thiscpu_constructed_cache_alloc(NULL) == NULL && constructed == NULL);
+    CHECK(strstr(thiscpu_last_error(), "null pointer") != NULL && prefilled == NULL);
     NULL_IS_REPORTED(thiscpu_word_create(8, NULL));
     NULL_IS_REPORTED(thiscpu_word_add(NULL, 1));
     NULL_IS_REPORTED(thiscpu_word_add_return(NULL, 1, &number));
@@ -137,6 +152,13 @@ static void sizes(void) {
     RETURNS(THISCPU_STATUS_INVALID_SIZE, thiscpu_cache_create(8, 1 << 17, &cache));
     RETURNS(THISCPU_STATUS_INVALID_SIZE, thiscpu_cache_create((1 << 20) + 1, 8, &cache));
     RETURNS(THISCPU_STATUS_INVALID_SIZE, thiscpu_cache_create(SIZE_MAX, 8, &cache));
+    thiscpu_constructed_cache *constructed;
+    const size_t wrong[][2] = {{8, 0}, {8, 3}, {8, 1 << 17}, {(1 << 20) - 7, 8}, {SIZE_MAX, 8}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        RETURNS(THISCPU_STATUS_INVALID_SIZE,
+                thiscpu_constructed_cache_create(wrong[i][0], wrong[i][1], construct, NULL, NULL,
+                                                 &constructed));
+    }
     RETURNS(THISCPU_STATUS_OUT_OF_RANGE,
             thiscpu_budget_create(THISCPU_BUDGET_LIMIT_MAX + 1, &budget));
 }
@@ -204,6 +226,17 @@ static void misaligned(void) {
     IS_MISALIGNED(thiscpu_cache_close(cache, MISALIGNED(count)));
     IS_MISALIGNED(thiscpu_cache_destroy(MISALIGNED(cache)));
     OK(thiscpu_cache_close(cache, NULL));
+    thiscpu_constructed_cache *constructed;
+    OK(thiscpu_constructed_cache_create(8, 8, construct, NULL, NULL, &constructed));
+    CHECK(thiscpu_constructed_cache_alloc(MISALIGNED(constructed)) == NULL);
+    IS_MISALIGNED(thiscpu_constructed_cache_free(MISALIGNED(constructed), sum));
+    IS_MISALIGNED(thiscpu_constructed_cache_shrink(constructed, MISALIGNED(count)));
+    IS_MISALIGNED(thiscpu_constructed_cache_stats(constructed, MISALIGNED(count)));
+    IS_MISALIGNED(thiscpu_constructed_cache_prefill(constructed, 1, MISALIGNED(count)));
+    IS_MISALIGNED(thiscpu_constructed_cache_close(MISALIGNED(constructed), NULL));
+    IS_MISALIGNED(thiscpu_constructed_cache_close(constructed, MISALIGNED(count)));
+    IS_MISALIGNED(thiscpu_constructed_cache_destroy(MISALIGNED(constructed)));
+    OK(thiscpu_constructed_cache_close(constructed, NULL));
     for (size_t bytes = 1; bytes <= 8; bytes *= 2) {
         thiscpu_word *word;
         OK(thiscpu_word_create(bytes, &word));
@@ -279,6 +312,8 @@ static void null_destroys(void) {
     OK(thiscpu_account_close(NULL));
     OK(thiscpu_cache_destroy(NULL));
     OK(thiscpu_cache_close(NULL, NULL));
+    OK(thiscpu_constructed_cache_destroy(NULL));
+    OK(thiscpu_constructed_cache_close(NULL, NULL));
     OK(thiscpu_word_destroy(NULL));
     OK(thiscpu_pair_destroy(NULL));
     OK(thiscpu_stack_destroy(NULL));

@@ -39,7 +39,7 @@ impl<A: Access> Handle<'_, A> {
     /// Allocates a constructed object from the lane, or else by `slow`.
     ///
     /// `slow` must end up in [`alloc_constructed_slow`](Handle::alloc_constructed_slow). Returns
-    /// `None` if there is no memory.
+    /// `None` if there is no memory, or if the constructor made no object.
     ///
     /// # Panics
     ///
@@ -99,9 +99,11 @@ impl<A: Access> Handle<'_, A> {
         // SAFETY: `at` is an object of this class, so it has the size and alignment that
         // `construct` needs. It was just popped, so no one else uses it, and its mark says that it
         // is not constructed.
-        unsafe { (lifecycle.construct)(lifecycle.context, at) };
-        core::mem::forget(guard);
-        Some(at)
+        let is_constructed = unsafe { (lifecycle.construct)(lifecycle.context, at) };
+        is_constructed.then(|| {
+            core::mem::forget(guard);
+            at
+        })
     }
 
     /// Frees an object, which stays constructed, to the lane, or else by `slow`.
@@ -214,7 +216,7 @@ fn destroy_requested(backend: &'static Backend, lifecycle: Lifecycle) {
     }
 }
 
-/// An object whose constructor is running. If it panics, the object is freed unconstructed.
+/// An object whose constructor is running. If it fails, the object is freed unconstructed.
 struct UnconstructedGuard {
     backend: &'static Backend,
     encoded: usize,
@@ -250,7 +252,7 @@ impl RetiredSlab {
                     // SAFETY: the mark said that the object is constructed and free. Its slab was
                     // taken by this thread, so no one else uses it, and the mark now rules out a
                     // second call.
-                    unsafe { (lifecycle.destroy)(at) };
+                    unsafe { (lifecycle.destroy)(lifecycle.context, at) };
                 }
             } else if encoding::load_mark(mark) != encoding::unconstructed_mark(encoded) {
                 HeapError::WriteAfterFree.report(object, info.shape.size);

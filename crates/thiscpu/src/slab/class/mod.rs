@@ -52,25 +52,25 @@ pub struct Class {
 #[derive(Clone, Copy, Debug)]
 pub struct Lifecycle {
     context: usize,
-    construct: unsafe fn(usize, NonNull<u8>),
-    destroy: unsafe fn(NonNull<u8>),
+    construct: unsafe fn(usize, NonNull<u8>) -> bool,
+    destroy: unsafe fn(usize, NonNull<u8>),
 }
 
 impl Lifecycle {
-    /// Creates a lifecycle from a constructor, which also gets `context`, and a destructor.
+    /// Creates a lifecycle from a constructor and a destructor, which both also get `context`.
     ///
     /// Both are called on any thread that uses the cache, without a lock of the cache. Both may
-    /// panic.
+    /// panic. The constructor returns whether it made an object.
     ///
     /// # Safety
     ///
-    /// The caller guarantees that `construct` may be called for memory of the class's size and
-    /// alignment, whatever it holds. `destroy` must be callable once for each object that
-    /// `construct` made, as users left it.
+    /// The caller guarantees that `construct` may be called with `context` for memory of the
+    /// class's size and alignment, whatever it holds. `destroy` must be callable with `context`,
+    /// once for each object that `construct` made, as users left it.
     pub const unsafe fn new(
         context: usize,
-        construct: unsafe fn(usize, NonNull<u8>),
-        destroy: unsafe fn(NonNull<u8>),
+        construct: unsafe fn(usize, NonNull<u8>) -> bool,
+        destroy: unsafe fn(usize, NonNull<u8>),
     ) -> Lifecycle {
         Lifecycle { context, construct, destroy }
     }
