@@ -29,6 +29,7 @@
 ///
 /// [benchmarks]: https://github.com/thiscpu/thiscpu/blob/main/docs/benchmarks.md
 /// [counters]: https://github.com/thiscpu/thiscpu/blob/main/docs/design/counter.md
+/// [Series in C]: https://github.com/thiscpu/thiscpu/blob/main/docs/c.md#series-for-prometheus
 /// [axum_server.rs]: https://github.com/thiscpu/thiscpu/blob/main/examples/axum_server.rs
 /// [degraded systems]: https://github.com/thiscpu/thiscpu/blob/main/docs/guarantees.md
 #[cfg(any(doc, doctest))]
@@ -36,6 +37,7 @@
 pub mod guide {}
 
 mod builder;
+mod callbacks;
 mod counter;
 mod error;
 mod exemplar;
@@ -74,6 +76,8 @@ mod unregister;
 #[cfg(feature = "opentelemetry")]
 pub use self::opentelemetry::Observer;
 pub use builder::Builder;
+#[doc(hidden)]
+pub use callbacks::{CallbackTop, CallbackValues};
 pub use counter::Counter;
 pub use error::{Error, Kind};
 pub use gauge::Gauge;

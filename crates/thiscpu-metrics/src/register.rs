@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::{
+    callbacks::{Closure, Value},
     error::Error,
     family::Request,
     name::{self, Labels},
     registry::Registry,
     shown::{Description, Show},
-    structures::{Closure, Value},
 };
 
 impl Registry {

@@ -1,6 +1,6 @@
 //! The structures that a registry can show.
 
-use std::{cmp::Reverse, collections::BinaryHeap, ops::Deref, sync::Arc};
+use std::{ops::Deref, sync::Arc};
 
 use thiscpu::{
     Account, AccountId, Budget, Cache, CacheStats, ConstructedCache, Counter, Counters, Ledger,
@@ -8,8 +8,8 @@ use thiscpu::{
 };
 
 use crate::{
+    callbacks::{Largest, labeled},
     error::Kind,
-    name,
     shown::{Description, Number, Observation, Shown},
 };
 
@@ -132,8 +132,7 @@ where
     C: Deref<Target = Counters<N>> + Send + Sync,
 {
     fn series(&self, name: &str) -> Vec<Description> {
-        let each = |value: &String| Description::by_name(name).label(&self.label, value.clone());
-        self.values.iter().map(each).collect()
+        labeled(name, &self.label, &self.values)
     }
 
     fn summable(&self) -> Option<(&dyn Summable, usize)> {
@@ -214,8 +213,7 @@ impl<const N: usize> std::fmt::Debug for TopAccounts<N> {
 
 impl<const N: usize> Shown for TopAccounts<N> {
     fn series(&self, name: &str) -> Vec<Description> {
-        // The label's value is of no account; it checks the label's name.
-        vec![Description::by_name(name).label(&self.label, "0".to_owned())]
+        Largest::<AccountId>::series(name, &self.label)
     }
 
     fn has_samples(&self) -> bool {
@@ -223,43 +221,9 @@ impl<const N: usize> Shown for TopAccounts<N> {
     }
 
     fn observe(&self, _: &[i64], out: &mut Observation) {
-        // The smallest of the largest is on top. Of equal values, the older account is kept.
-        let mut top = BinaryHeap::new();
-        self.ledger.for_each(|id, counters| {
-            if counters[self.counter] != 0 {
-                top.push(Reverse((counters[self.counter], Reverse(id.get()), Id(id))));
-                if top.len() > self.count {
-                    top.pop();
-                }
-            }
-        });
-        let sample = |Reverse((value, _, Id(id))): Reverse<(i64, _, Id)>| {
-            (name::inside_braces(&[(&self.label, &(self.name)(id))]), Number::Signed(value))
-        };
-        out.samples.extend(top.into_sorted_vec().into_iter().map(sample));
-    }
-}
-
-/// An account's id, which no order depends on.
-struct Id(AccountId);
-
-impl PartialEq for Id {
-    fn eq(&self, _: &Id) -> bool {
-        true
-    }
-}
-
-impl Eq for Id {}
-
-impl PartialOrd for Id {
-    fn partial_cmp(&self, other: &Id) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Id {
-    fn cmp(&self, _: &Id) -> std::cmp::Ordering {
-        std::cmp::Ordering::Equal
+        let mut largest = Largest::new(self.count);
+        self.ledger.for_each(|id, counters| largest.push(counters[self.counter], id.get(), id));
+        largest.observe(&self.label, &self.name, out);
     }
 }
 
@@ -303,31 +267,5 @@ impl<const N: usize> Shown for AccountCounter<N> {
 
     fn observe(&self, _: &[i64], out: &mut Observation) {
         out.push(Number::Signed(self.account.sum(self.counter)));
-    }
-}
-
-/// A closure that returns the value of a counter or gauge, as its name says, or none.
-pub(crate) struct Value<F>(pub(crate) F);
-
-impl<F: Fn() -> Option<i64> + Send + Sync> Shown for Value<F> {
-    fn series(&self, name: &str) -> Vec<Description> {
-        vec![Description::by_name(name)]
-    }
-
-    fn observe(&self, _: &[i64], out: &mut Observation) {
-        out.numbers.push((self.0)().map(Number::Signed));
-    }
-}
-
-/// A closure that returns the value of a gauge.
-pub(crate) struct Closure<F>(pub(crate) F);
-
-impl<F: Fn() -> f64 + Send + Sync> Shown for Closure<F> {
-    fn series(&self, name: &str) -> Vec<Description> {
-        vec![Description::new(Kind::Gauge, name.to_owned(), "")]
-    }
-
-    fn observe(&self, _: &[i64], out: &mut Observation) {
-        out.push(Number::Float((self.0)()));
     }
 }
