@@ -14,6 +14,10 @@
  * - `_create` stores a handle; it is valid until `_destroy` or `_remove`. No thread may use a
  *   handle during or after that call. Handles may be destroyed in any order.
  * - NULL: an argument must not be NULL unless the function allows it.
+ * - Alignment: functions return MISALIGNED if a pointer is not aligned for its type.
+ * - Memory: without memory for a handle, `_create` returns NO_MEMORY and changes nothing. Any
+ *   function returns NO_MEMORY if there is none for per-CPU data. Without memory for a text or for
+ *   other parts of a series, the process aborts, as with any allocation in Rust.
  * - Signal handlers: not allowed, unless the function says so.
  * - Texts are C strings in UTF-8, which the library copies.
  *
@@ -33,6 +37,11 @@
 
 
 /**
+ * The size of the buffer for the value of a sample's label, in bytes.
+ */
+#define THISCPU_METRICS_SAMPLE_NAME_MAX 256
+
+/**
  * The result of a call. `THISCPU_METRICS_STATUS_OK` is 0.
  *
  * `thiscpu_metrics_last_error` has a sentence about the calling thread's last failed call. A
@@ -48,6 +57,10 @@ typedef enum {
    */
   THISCPU_METRICS_STATUS_NULL_POINTER,
   /**
+   * A pointer is not aligned for its type.
+   */
+  THISCPU_METRICS_STATUS_MISALIGNED,
+  /**
    * A name, label, help text, bucket or tier is invalid, or in conflict with another one.
    */
   THISCPU_METRICS_STATUS_REJECTED,
@@ -60,7 +73,11 @@ typedef enum {
    */
   THISCPU_METRICS_STATUS_FENCE_DENIED,
   /**
-   * A bug of this library, or memory is exhausted.
+   * The system denied memory for a handle or for per-CPU data.
+   */
+  THISCPU_METRICS_STATUS_NO_MEMORY,
+  /**
+   * A bug of this library. `thiscpu_metrics_last_error` has a message; please report it.
    */
   THISCPU_METRICS_STATUS_INTERNAL,
 } thiscpu_metrics_status;
@@ -121,6 +138,53 @@ typedef struct thiscpu_metrics_histogram thiscpu_metrics_histogram;
 typedef struct thiscpu_metrics_registry thiscpu_metrics_registry;
 
 /**
+ * The samples of a scrape, to which a function of the program adds.
+ */
+typedef struct thiscpu_metrics_samples thiscpu_metrics_samples;
+
+/**
+ * The buckets of histograms of a name, or of all names that begin with a prefix.
+ *
+ * A name, then the longest prefix, take precedence over other buckets.
+ */
+typedef struct {
+  /**
+   * The name or the prefix.
+   */
+  const char *name;
+  /**
+   * Whether `name` is a prefix.
+   */
+  bool is_prefix;
+  /**
+   * 1 to 61 upper bounds, ascending. A bucket without a bound is added.
+   */
+  const double *bounds;
+  /**
+   * The number of bounds.
+   */
+  size_t bound_count;
+} thiscpu_metrics_buckets;
+
+/**
+ * A group of counters: those with the same labels are read at one instant by each scrape.
+ */
+typedef struct {
+  /**
+   * The group's name, for errors.
+   */
+  const char *name;
+  /**
+   * The names of 1 to 64 counters, each in no other group.
+   */
+  const char *const *metrics;
+  /**
+   * The number of names.
+   */
+  size_t metric_count;
+} thiscpu_metrics_group;
+
+/**
  * Options of a registry. All fields may be 0.
  */
 typedef struct {
@@ -140,6 +204,22 @@ typedef struct {
    * Whether OpenMetrics has lines with the creation time of counters and histograms.
    */
   bool created_lines;
+  /**
+   * Buckets of histograms by their names.
+   */
+  const thiscpu_metrics_buckets *buckets_by_name;
+  /**
+   * The number of elements of `buckets_by_name`.
+   */
+  size_t buckets_by_name_count;
+  /**
+   * Groups of counters.
+   */
+  const thiscpu_metrics_group *groups;
+  /**
+   * The number of groups.
+   */
+  size_t group_count;
 } thiscpu_metrics_options;
 
 /**
@@ -175,7 +255,8 @@ const char *thiscpu_metrics_last_error(void);
  * Creates an empty registry and stores its handle in `*registry`.
  *
  * - NULL: allowed for `options`, which then has the defaults.
- * - Returns: `OK`, `NULL_POINTER`; `REJECTED` if the buckets, or `THISCPU_TIER`, are invalid.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `REJECTED` if the buckets, the groups or
+ *   `THISCPU_TIER` are invalid.
  * - Blocks: only in the first use of the library, while another thread determines the tier.
  */
 thiscpu_metrics_status thiscpu_metrics_registry_create(const thiscpu_metrics_options *options,
@@ -216,8 +297,8 @@ thiscpu_metrics_status thiscpu_metrics_render(const thiscpu_metrics_registry *re
  * `labels` are `label_count` labels. The name ends in `_total`, which is appended if necessary.
  *
  * - NULL: allowed for `help`, and for `labels` if there are none.
- * - Returns: `OK`, `NULL_POINTER`; `REJECTED` if a name is invalid, if the series exists, or if
- *   the name has another kind or help text.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `REJECTED` if a name is invalid, if the series
+ *   exists, or if the name has another kind or help text.
  * - Blocks: for a current scrape.
  */
 thiscpu_metrics_status thiscpu_metrics_counter_create(const thiscpu_metrics_registry *registry,
@@ -262,6 +343,24 @@ thiscpu_metrics_status thiscpu_metrics_counter_increment(const thiscpu_metrics_c
                                                          uint64_t n);
 
 /**
+ * Adds `n`, and attaches `labels` to the series as its exemplar.
+ *
+ * An exemplar names one event, usually by the label `trace_id`. Scrapes in OpenMetrics show the
+ * last one of each series, with `n` and the time. Names and values of its labels have at most 128
+ * characters together. Takes a lock and allocates, some 100 ns.
+ *
+ * - NULL: allowed for `labels` if there are none.
+ * - Returns: `OK`, `NULL_POINTER`; `REJECTED` if the labels are invalid, and then nothing is
+ *   added.
+ * - Blocks: for a scrape that reads the exemplar.
+ * - Signal handlers: not allowed.
+ */
+thiscpu_metrics_status thiscpu_metrics_increment_exemplar(const thiscpu_metrics_counter *counter,
+                                                          uint64_t n,
+                                                          const thiscpu_metrics_label *labels,
+                                                          size_t label_count);
+
+/**
  * Raises the value to `value`, if that is larger.
  *
  * Costs a fence if several CPUs use the series.
@@ -281,8 +380,8 @@ thiscpu_metrics_status thiscpu_metrics_counter_absolute(const thiscpu_metrics_co
  * `labels` are `label_count` labels.
  *
  * - NULL: allowed for `help`, and for `labels` if there are none.
- * - Returns: `OK`, `NULL_POINTER`; `REJECTED` if a name is invalid, if the series exists, or if
- *   the name has another kind or help text.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `REJECTED` if a name is invalid, if the series
+ *   exists, or if the name has another kind or help text.
  * - Blocks: for a current scrape.
  */
 thiscpu_metrics_status thiscpu_metrics_gauge_create(const thiscpu_metrics_registry *registry,
@@ -339,11 +438,11 @@ thiscpu_metrics_status thiscpu_metrics_gauge_add(const thiscpu_metrics_gauge *ga
  * Creates a series and stores its handle in `*histogram`.
  *
  * `help` may be NULL or empty: then the series has no help text, or that of others of its name.
- * `labels` are `label_count` labels. Its buckets are those of the registry.
+ * `labels` are `label_count` labels. The options of the registry say which buckets it has.
  *
  * - NULL: allowed for `help`, and for `labels` if there are none.
- * - Returns: `OK`, `NULL_POINTER`; `REJECTED` if a name is invalid, if the series exists, or if
- *   the name has another kind or help text.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `REJECTED` if a name is invalid, if the series
+ *   exists, or if the name has another kind or help text.
  * - Blocks: for a current scrape.
  */
 thiscpu_metrics_status thiscpu_metrics_histogram_create(const thiscpu_metrics_registry *registry,
@@ -387,6 +486,24 @@ thiscpu_metrics_status thiscpu_metrics_histogram_remove(const thiscpu_metrics_re
 thiscpu_metrics_status thiscpu_metrics_histogram_record(const thiscpu_metrics_histogram *histogram,
                                                         double value,
                                                         uint64_t count);
+
+/**
+ * Records a value, and attaches `labels` to its bucket as an exemplar.
+ *
+ * An exemplar names one event, usually by the label `trace_id`. Scrapes in OpenMetrics show the
+ * last one of each bucket, with `value` and the time. Names and values of its labels have at most
+ * 128 characters together. Takes a lock and allocates, some 100 ns.
+ *
+ * - NULL: allowed for `labels` if there are none.
+ * - Returns: `OK`, `NULL_POINTER`; `REJECTED` if the labels are invalid, and then nothing is
+ *   recorded.
+ * - Blocks: for a scrape that reads the exemplar.
+ * - Signal handlers: not allowed.
+ */
+thiscpu_metrics_status thiscpu_metrics_record_exemplar(const thiscpu_metrics_histogram *histogram,
+                                                       double value,
+                                                       const thiscpu_metrics_label *labels,
+                                                       size_t label_count);
 
 /**
  * Removes the series of this name and these labels.
@@ -441,13 +558,81 @@ thiscpu_metrics_status thiscpu_metrics_show(const thiscpu_metrics_registry *regi
                                             void *context);
 
 /**
+ * Shows several values that a function stores at once as series of one name.
+ *
+ * There are `count` series, each with the label `label`, whose values are in `label_values`. Each
+ * scrape calls `values` with an array of `count` numbers, which it fills in this order. So values
+ * that are of one instant are shown together. All else is as for `thiscpu_metrics_show`.
+ *
+ * - NULL: allowed for `help`, for `context`, and for `labels` if there are none.
+ * - Returns: `OK`, `NULL_POINTER`, `REJECTED`.
+ * - Blocks: for a current scrape.
+ */
+thiscpu_metrics_status thiscpu_metrics_show_values(const thiscpu_metrics_registry *registry,
+                                                   const char *name,
+                                                   const char *help,
+                                                   const thiscpu_metrics_label *labels,
+                                                   size_t label_count,
+                                                   const char *label,
+                                                   const char *const *label_values,
+                                                   size_t count,
+                                                   bool (*values)(int64_t *values,
+                                                                  size_t count,
+                                                                  void *context),
+                                                   void *context);
+
+/**
+ * Adds a sample. Only for functions that `thiscpu_metrics_show_top` calls.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ */
+thiscpu_metrics_status thiscpu_metrics_samples_add(thiscpu_metrics_samples *samples,
+                                                   uint64_t id,
+                                                   int64_t value);
+
+/**
+ * Shows the largest of the values that a function adds, which may be others at each scrape.
+ *
+ * Each scrape calls `each`, which passes the id and the value of everything there is to
+ * `thiscpu_metrics_samples_add`, and returns true. If it returns false, the scrape has none of
+ * them. The `count` largest values are shown; those that are 0 are not. Each gets the label
+ * `label`. Its value is the C string that `name` writes to a buffer of `bytes` bytes, which are at
+ * most `THISCPU_METRICS_SAMPLE_NAME_MAX`; or the id, if `name` is NULL.
+ *
+ * Both functions are called with `context`, on any thread and under the registry's lock. They must
+ * not use the registry. The metric cannot be removed: `context` must be valid until the registry
+ * and its endpoints are destroyed. `thiscpu_metrics_show_top_accounts` shows a ledger of
+ * `thiscpu.h`.
+ *
+ * - NULL: allowed for `help`, `name`, `context`, and for `labels` if there are none.
+ * - Returns: `OK`, `NULL_POINTER`, `REJECTED`.
+ * - Blocks: for a current scrape.
+ */
+thiscpu_metrics_status thiscpu_metrics_show_top(const thiscpu_metrics_registry *registry,
+                                                const char *metric,
+                                                const char *help,
+                                                const thiscpu_metrics_label *labels,
+                                                size_t label_count,
+                                                const char *label,
+                                                size_t count,
+                                                bool (*each)(thiscpu_metrics_samples *samples,
+                                                             void *context),
+                                                void (*name)(uint64_t id,
+                                                             char *buffer,
+                                                             size_t bytes,
+                                                             void *context),
+                                                void *context);
+
+/**
  * Serves a registry at an address, and stores a handle of the endpoint in `*endpoint`.
  *
  * An address is such as `127.0.0.1:9090`. Port 0 is a free one. Takes two threads. The endpoint
  * chooses the format by `Accept`, and compresses with gzip if the client asks for it.
  *
  * - NULL: not allowed.
- * - Returns: `OK`, `NULL_POINTER`, `CANNOT_LISTEN`.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `CANNOT_LISTEN`.
  * - Blocks: to resolve the address.
  */
 thiscpu_metrics_status thiscpu_metrics_serve(const thiscpu_metrics_registry *registry,
@@ -512,6 +697,105 @@ static inline bool thiscpu_metrics_value_of_waiters(int64_t *value, void *budget
     enum thiscpu_status status = thiscpu_budget_waiters((struct thiscpu_budget *)budget, &waiters);
     *value = (int64_t)waiters;
     return status == THISCPU_STATUS_OK;
+}
+
+/** Stores counters of thiscpu.h for thiscpu_metrics_show_values. */
+static inline bool thiscpu_metrics_values_of_counters(int64_t *values, size_t count,
+                                                      void *counters) {
+    return thiscpu_counters_snapshot((struct thiscpu_counters *)counters, values, count)
+           == THISCPU_STATUS_OK;
+}
+
+/**
+ * Shows counters of thiscpu.h, which each scrape reads at one instant, for one fence.
+ *
+ * Each is a series with the label `label`, whose values are in `label_values`: as many as there are
+ * counters. They must live until their series are removed.
+ */
+static inline thiscpu_metrics_status
+thiscpu_metrics_show_counters(const thiscpu_metrics_registry *registry, const char *name,
+                              const char *help, const thiscpu_metrics_label *labels,
+                              size_t label_count, const char *label,
+                              const char *const *label_values,
+                              struct thiscpu_counters *counters) {
+    size_t count = 0;
+    if (counters == NULL || thiscpu_counters_len(counters, &count) != THISCPU_STATUS_OK) {
+        return THISCPU_METRICS_STATUS_NULL_POINTER;
+    }
+    return thiscpu_metrics_show_values(registry, name, help, labels, label_count, label,
+                                       label_values, count, thiscpu_metrics_values_of_counters,
+                                       counters);
+}
+
+/** The accounts of a ledger of thiscpu.h with the largest values of one counter. */
+typedef struct thiscpu_metrics_top_accounts {
+  /** The ledger. */
+  struct thiscpu_ledger *ledger;
+  /** The index of the counter. */
+  size_t counter;
+  /** How many accounts are shown. Those with the value 0 are not. */
+  size_t count;
+  /** The label that tells accounts apart. */
+  const char *label;
+  /** Writes an account's value of the label, a C string, to a buffer; NULL: the value is the id. */
+  void (*name)(uint64_t id, char *buffer, size_t bytes, void *context);
+  /** Passed to `name`. */
+  void *context;
+} thiscpu_metrics_top_accounts;
+
+/* The samples of a scrape, and the counter that they show. */
+struct thiscpu_metrics_top_scrape {
+  thiscpu_metrics_samples *samples;
+  size_t counter;
+};
+
+static inline void thiscpu_metrics_top_account(uint64_t id, const int64_t *counters,
+                                               void *context) {
+    struct thiscpu_metrics_top_scrape *scrape = (struct thiscpu_metrics_top_scrape *)context;
+    (void)thiscpu_metrics_samples_add(scrape->samples, id, counters[scrape->counter]);
+}
+
+static inline bool thiscpu_metrics_top_each(thiscpu_metrics_samples *samples, void *context) {
+    thiscpu_metrics_top_accounts *top = (thiscpu_metrics_top_accounts *)context;
+    struct thiscpu_metrics_top_scrape scrape = {samples, top->counter};
+    return thiscpu_ledger_for_each(top->ledger, thiscpu_metrics_top_account, &scrape)
+           == THISCPU_STATUS_OK;
+}
+
+static inline void thiscpu_metrics_top_name(uint64_t id, char *buffer, size_t bytes,
+                                            void *context) {
+    thiscpu_metrics_top_accounts *top = (thiscpu_metrics_top_accounts *)context;
+    top->name(id, buffer, bytes, top->context);
+}
+
+/**
+ * Shows the accounts of a ledger of thiscpu.h that have the largest values of one counter.
+ *
+ * Each scrape copies the ledger, as thiscpu_ledger_for_each does, for one fence. The metric cannot
+ * be removed: `*top` and its ledger must live until the registry and its endpoints are destroyed.
+ * REJECTED if the ledger's accounts do not have the counter.
+ */
+static inline thiscpu_metrics_status
+thiscpu_metrics_show_top_accounts(const thiscpu_metrics_registry *registry, const char *metric,
+                                  const char *help, const thiscpu_metrics_label *labels,
+                                  size_t label_count, thiscpu_metrics_top_accounts *top) {
+    thiscpu_account *account = NULL;
+    int64_t value = 0;
+    if (top == NULL || top->ledger == NULL) {
+        return THISCPU_METRICS_STATUS_NULL_POINTER;
+    }
+    /* An account of no owner, to learn whether accounts have the counter. */
+    if (thiscpu_account_open(top->ledger, &account) != THISCPU_STATUS_OK) {
+        return THISCPU_METRICS_STATUS_NO_MEMORY;
+    }
+    thiscpu_status status = thiscpu_account_read(account, top->counter, &value);
+    (void)thiscpu_account_close(account);
+    if (status != THISCPU_STATUS_OK) {
+        return THISCPU_METRICS_STATUS_REJECTED;
+    }
+    return thiscpu_metrics_show_top(registry, metric, help, labels, label_count, top->label,
+                                    top->count, thiscpu_metrics_top_each,
+                                    top->name == NULL ? NULL : thiscpu_metrics_top_name, top);
 }
 
 /**

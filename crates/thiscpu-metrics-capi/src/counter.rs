@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use thiscpu_metrics::Counter;
 
-use crate::ffi::{catch, create, deref, take, text, text_or_empty};
+use crate::ffi::{catch, create, deref, destroy, take, text, text_or_empty};
 use crate::labels::{ThiscpuMetricsLabel, labels};
 use crate::registry::ThiscpuMetricsRegistry;
 use crate::status::Status;
@@ -21,8 +21,8 @@ pub struct ThiscpuMetricsCounter(pub(crate) Counter);
 /// `labels` are `label_count` labels. The name ends in `_total`, which is appended if necessary.
 ///
 /// - NULL: allowed for `help`, and for `labels` if there are none.
-/// - Returns: `OK`, `NULL_POINTER`; `REJECTED` if a name is invalid, if the series exists, or if
-///   the name has another kind or help text.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `REJECTED` if a name is invalid, if the series
+///   exists, or if the name has another kind or help text.
 /// - Blocks: for a current scrape.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_metrics_counter_create(
@@ -61,11 +61,8 @@ pub unsafe extern "C" fn thiscpu_metrics_counter_create(
 pub unsafe extern "C" fn thiscpu_metrics_counter_destroy(
     counter: *mut ThiscpuMetricsCounter,
 ) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and not used any more.
-        drop(unsafe { take(counter) });
-        Ok(())
-    })
+    // SAFETY: the header requires that the handle is null or live, and not used any more.
+    unsafe { destroy(counter) }
 }
 
 /// Removes a series from the registry that created it, and destroys the handle.
@@ -84,7 +81,7 @@ pub unsafe extern "C" fn thiscpu_metrics_counter_remove(
         // SAFETY: the header requires that both handles are null or live.
         let registry = unsafe { deref(counter).and_then(|_| deref(registry)) }?;
         // SAFETY: the handle is live, and not used any more.
-        if let Some(counter) = unsafe { take(counter) } {
+        if let Some(counter) = unsafe { take(counter) }? {
             registry.0.remove_handle(counter.0);
         }
         Ok(())
@@ -106,6 +103,31 @@ pub unsafe extern "C" fn thiscpu_metrics_counter_increment(
         // SAFETY: the header requires that the handle is null or live.
         unsafe { deref(counter) }?.0.increment(n);
         Ok(())
+    })
+}
+
+/// Adds `n`, and attaches `labels` to the series as its exemplar.
+///
+/// An exemplar names one event, usually by the label `trace_id`. Scrapes in OpenMetrics show the
+/// last one of each series, with `n` and the time. Names and values of its labels have at most 128
+/// characters together. Takes a lock and allocates, some 100 ns.
+///
+/// - NULL: allowed for `labels` if there are none.
+/// - Returns: `OK`, `NULL_POINTER`; `REJECTED` if the labels are invalid, and then nothing is
+///   added.
+/// - Blocks: for a scrape that reads the exemplar.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_metrics_increment_exemplar(
+    counter: *const ThiscpuMetricsCounter,
+    n: u64,
+    labels: *const ThiscpuMetricsLabel,
+    label_count: usize,
+) -> Status {
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and that labels are valid.
+        let (counter, labels) = unsafe { (deref(counter)?, self::labels(labels, label_count)?) };
+        Ok(counter.0.increment_with_exemplar(n, &labels)?)
     })
 }
 

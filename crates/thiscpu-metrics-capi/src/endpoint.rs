@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use thiscpu_metrics::Endpoint;
 
-use crate::ffi::{catch, copy_text, create, deref, take, text};
+use crate::ffi::{TextBuffer, catch, create, deref, destroy, text};
 use crate::registry::ThiscpuMetricsRegistry;
 use crate::status::Status;
 
@@ -17,7 +17,7 @@ pub struct ThiscpuMetricsEndpoint(Endpoint);
 /// chooses the format by `Accept`, and compresses with gzip if the client asks for it.
 ///
 /// - NULL: not allowed.
-/// - Returns: `OK`, `NULL_POINTER`, `CANNOT_LISTEN`.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `CANNOT_LISTEN`.
 /// - Blocks: to resolve the address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_metrics_serve(
@@ -49,11 +49,12 @@ pub unsafe extern "C" fn thiscpu_metrics_endpoint_address(
     length: *mut usize,
 ) -> Status {
     catch(|| {
-        // SAFETY: the header requires that the handle is null or live.
-        let address = unsafe { deref(endpoint) }?.0.address().to_string();
-        // SAFETY: the header requires that `buffer` has room for `bytes` bytes, and that `length`
-        // is null or valid for writes.
-        unsafe { copy_text(&address, buffer, bytes, length) }
+        // SAFETY: the header requires that the handle is null or live, that `buffer` has room for
+        // `bytes` bytes, and that `length` is null or valid for writes.
+        let (endpoint, out) =
+            unsafe { (deref(endpoint)?, TextBuffer::new(buffer, bytes, length)?) };
+        out.write(&endpoint.0.address().to_string());
+        Ok(())
     })
 }
 
@@ -66,9 +67,6 @@ pub unsafe extern "C" fn thiscpu_metrics_endpoint_address(
 pub unsafe extern "C" fn thiscpu_metrics_endpoint_destroy(
     endpoint: *mut ThiscpuMetricsEndpoint,
 ) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and not used any more.
-        drop(unsafe { take(endpoint) });
-        Ok(())
-    })
+    // SAFETY: the header requires that the handle is null or live, and not used any more.
+    unsafe { destroy(endpoint) }
 }

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use thiscpu_metrics::Gauge;
 
-use crate::ffi::{catch, create, deref, take, text, text_or_empty};
+use crate::ffi::{catch, create, deref, destroy, take, text, text_or_empty};
 use crate::labels::{ThiscpuMetricsLabel, labels};
 use crate::registry::ThiscpuMetricsRegistry;
 use crate::status::Status;
@@ -21,8 +21,8 @@ pub struct ThiscpuMetricsGauge(pub(crate) Gauge);
 /// `labels` are `label_count` labels.
 ///
 /// - NULL: allowed for `help`, and for `labels` if there are none.
-/// - Returns: `OK`, `NULL_POINTER`; `REJECTED` if a name is invalid, if the series exists, or if
-///   the name has another kind or help text.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `REJECTED` if a name is invalid, if the series
+///   exists, or if the name has another kind or help text.
 /// - Blocks: for a current scrape.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_metrics_gauge_create(
@@ -59,11 +59,8 @@ pub unsafe extern "C" fn thiscpu_metrics_gauge_create(
 /// - Blocks: never.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_metrics_gauge_destroy(gauge: *mut ThiscpuMetricsGauge) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and not used any more.
-        drop(unsafe { take(gauge) });
-        Ok(())
-    })
+    // SAFETY: the header requires that the handle is null or live, and not used any more.
+    unsafe { destroy(gauge) }
 }
 
 /// Removes a series from the registry that created it, and destroys the handle.
@@ -82,7 +79,7 @@ pub unsafe extern "C" fn thiscpu_metrics_gauge_remove(
         // SAFETY: the header requires that both handles are null or live.
         let registry = unsafe { deref(gauge).and_then(|_| deref(registry)) }?;
         // SAFETY: the handle is live, and not used any more.
-        if let Some(gauge) = unsafe { take(gauge) } {
+        if let Some(gauge) = unsafe { take(gauge) }? {
             registry.0.remove_handle(gauge.0);
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use thiscpu_metrics::Histogram;
 
-use crate::ffi::{catch, create, deref, take, text, text_or_empty};
+use crate::ffi::{catch, create, deref, destroy, take, text, text_or_empty};
 use crate::labels::{ThiscpuMetricsLabel, labels};
 use crate::registry::ThiscpuMetricsRegistry;
 use crate::status::Status;
@@ -18,11 +18,11 @@ pub struct ThiscpuMetricsHistogram(pub(crate) Histogram);
 /// Creates a series and stores its handle in `*histogram`.
 ///
 /// `help` may be NULL or empty: then the series has no help text, or that of others of its name.
-/// `labels` are `label_count` labels. Its buckets are those of the registry.
+/// `labels` are `label_count` labels. The options of the registry say which buckets it has.
 ///
 /// - NULL: allowed for `help`, and for `labels` if there are none.
-/// - Returns: `OK`, `NULL_POINTER`; `REJECTED` if a name is invalid, if the series exists, or if
-///   the name has another kind or help text.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `REJECTED` if a name is invalid, if the series
+///   exists, or if the name has another kind or help text.
 /// - Blocks: for a current scrape.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_metrics_histogram_create(
@@ -61,11 +61,8 @@ pub unsafe extern "C" fn thiscpu_metrics_histogram_create(
 pub unsafe extern "C" fn thiscpu_metrics_histogram_destroy(
     histogram: *mut ThiscpuMetricsHistogram,
 ) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and not used any more.
-        drop(unsafe { take(histogram) });
-        Ok(())
-    })
+    // SAFETY: the header requires that the handle is null or live, and not used any more.
+    unsafe { destroy(histogram) }
 }
 
 /// Removes a series from the registry that created it, and destroys the handle.
@@ -84,7 +81,7 @@ pub unsafe extern "C" fn thiscpu_metrics_histogram_remove(
         // SAFETY: the header requires that both handles are null or live.
         let registry = unsafe { deref(histogram).and_then(|_| deref(registry)) }?;
         // SAFETY: the handle is live, and not used any more.
-        if let Some(histogram) = unsafe { take(histogram) } {
+        if let Some(histogram) = unsafe { take(histogram) }? {
             registry.0.remove_handle(histogram.0);
         }
         Ok(())
@@ -107,5 +104,31 @@ pub unsafe extern "C" fn thiscpu_metrics_histogram_record(
         // SAFETY: the header requires that the handle is null or live.
         unsafe { deref(histogram) }?.0.record_many(value, count);
         Ok(())
+    })
+}
+
+/// Records a value, and attaches `labels` to its bucket as an exemplar.
+///
+/// An exemplar names one event, usually by the label `trace_id`. Scrapes in OpenMetrics show the
+/// last one of each bucket, with `value` and the time. Names and values of its labels have at most
+/// 128 characters together. Takes a lock and allocates, some 100 ns.
+///
+/// - NULL: allowed for `labels` if there are none.
+/// - Returns: `OK`, `NULL_POINTER`; `REJECTED` if the labels are invalid, and then nothing is
+///   recorded.
+/// - Blocks: for a scrape that reads the exemplar.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_metrics_record_exemplar(
+    histogram: *const ThiscpuMetricsHistogram,
+    value: f64,
+    labels: *const ThiscpuMetricsLabel,
+    label_count: usize,
+) -> Status {
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live, and that labels are valid.
+        let (histogram, labels) =
+            unsafe { (deref(histogram)?, self::labels(labels, label_count)?) };
+        Ok(histogram.0.record_with_exemplar(value, &labels)?)
     })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use crate::ffi::{deref, text};
+use crate::ffi::{array, text};
 use crate::status::Status;
 
 /// A label of a series. Both are C strings in UTF-8.
@@ -19,19 +19,14 @@ pub struct ThiscpuMetricsLabel {
 ///
 /// # Safety
 ///
-/// `labels` points to `count` labels, whose texts outlive `'a`; or `count` is 0.
+/// If `count` is not 0, `labels` is null, misaligned, or points to `count` labels, whose texts are
+/// null or C strings. They outlive `'a`.
 pub(crate) unsafe fn labels<'a>(
     labels: *const ThiscpuMetricsLabel,
     count: usize,
 ) -> Result<Vec<(&'a str, &'a str)>, Status> {
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    // SAFETY: the caller guarantees that the array has `count` labels, if it is not null.
-    let labels = unsafe {
-        deref(labels)?;
-        std::slice::from_raw_parts(labels, count)
-    };
-    // SAFETY: the caller guarantees that the texts are C strings.
+    // SAFETY: the caller guarantees that `labels` is null, misaligned, or points to `count` labels.
+    let labels = unsafe { array(labels, count) }?;
+    // SAFETY: the caller guarantees that the texts are null or C strings that outlive `'a`.
     labels.iter().map(|label| unsafe { Ok((text(label.name)?, text(label.value)?)) }).collect()
 }

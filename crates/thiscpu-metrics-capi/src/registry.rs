@@ -3,10 +3,10 @@
 use std::ffi::c_char;
 use std::time::Duration;
 
-use thiscpu_metrics::{Format, Kind, Registry};
+use thiscpu_metrics::{Builder, Format, Kind, Registry};
 
-use crate::ffi::{catch, copy_text, create, deref, take};
-use crate::last_error::{note, silence_panics};
+use crate::ffi::{TextBuffer, array, catch, create, deref, destroy, text, texts};
+use crate::last_error::{note, note_fixed, silence_panics};
 use crate::status::Status;
 
 /// A set of series that are read together. Rust: `Registry`.
@@ -31,6 +31,81 @@ pub struct ThiscpuMetricsOptions {
     pub idle_timeout_ns: u64,
     /// Whether OpenMetrics has lines with the creation time of counters and histograms.
     pub created_lines: bool,
+    /// Buckets of histograms by their names.
+    pub buckets_by_name: *const ThiscpuMetricsBuckets,
+    /// The number of elements of `buckets_by_name`.
+    pub buckets_by_name_count: usize,
+    /// Groups of counters.
+    pub groups: *const ThiscpuMetricsGroup,
+    /// The number of groups.
+    pub group_count: usize,
+}
+
+/// The buckets of histograms of a name, or of all names that begin with a prefix.
+///
+/// A name, then the longest prefix, take precedence over other buckets.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ThiscpuMetricsBuckets {
+    /// The name or the prefix.
+    pub name: *const c_char,
+    /// Whether `name` is a prefix.
+    pub is_prefix: bool,
+    /// 1 to 61 upper bounds, ascending. A bucket without a bound is added.
+    pub bounds: *const f64,
+    /// The number of bounds.
+    pub bound_count: usize,
+}
+
+/// A group of counters: those with the same labels are read at one instant by each scrape.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ThiscpuMetricsGroup {
+    /// The group's name, for errors.
+    pub name: *const c_char,
+    /// The names of 1 to 64 counters, each in no other group.
+    pub metrics: *const *const c_char,
+    /// The number of names.
+    pub metric_count: usize,
+}
+
+impl ThiscpuMetricsOptions {
+    /// Returns a builder with these options.
+    ///
+    /// # Safety
+    ///
+    /// Each array is null, misaligned, or has as many elements as its field says, whose texts are
+    /// null or C strings.
+    unsafe fn builder(&self) -> Result<Builder, Status> {
+        let mut builder = Registry::builder().created_lines(self.created_lines);
+        if self.bucket_count > 0 {
+            // SAFETY: the caller guarantees that the array is as the fields say.
+            builder = builder.default_buckets(unsafe { array(self.buckets, self.bucket_count) }?);
+        }
+        // SAFETY: the caller guarantees that the array is as the fields say.
+        for own in unsafe { array(self.buckets_by_name, self.buckets_by_name_count) }? {
+            // SAFETY: the caller guarantees that the text is null or a C string, and that the array
+            // is as the fields say.
+            let (name, bounds) = unsafe { (text(own.name)?, array(own.bounds, own.bound_count)?) };
+            builder = match own.is_prefix {
+                true => builder.buckets_for_prefix(name, bounds),
+                false => builder.buckets_for(name, bounds),
+            };
+        }
+        // SAFETY: the caller guarantees that the array is as the fields say.
+        for own in unsafe { array(self.groups, self.group_count) }? {
+            // SAFETY: the caller guarantees that the texts are null or C strings, and that the
+            // array is as the fields say.
+            let (name, metrics) =
+                unsafe { (text(own.name)?, texts(own.metrics, own.metric_count)?) };
+            builder = builder.group(name, &metrics);
+        }
+        if self.idle_timeout_ns > 0 {
+            let kinds = [Kind::Counter, Kind::Gauge, Kind::Histogram];
+            builder = builder.idle_timeout(&kinds, Duration::from_nanos(self.idle_timeout_ns));
+        }
+        Ok(builder)
+    }
 }
 
 /// A format of a scrape.
@@ -46,7 +121,8 @@ pub enum ThiscpuMetricsFormat {
 /// Creates an empty registry and stores its handle in `*registry`.
 ///
 /// - NULL: allowed for `options`, which then has the defaults.
-/// - Returns: `OK`, `NULL_POINTER`; `REJECTED` if the buckets, or `THISCPU_TIER`, are invalid.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `REJECTED` if the buckets, the groups or
+///   `THISCPU_TIER` are invalid.
 /// - Blocks: only in the first use of the library, while another thread determines the tier.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thiscpu_metrics_registry_create(
@@ -57,27 +133,14 @@ pub unsafe extern "C" fn thiscpu_metrics_registry_create(
     let new = || {
         // Later calls would panic.
         thiscpu::tier().map_err(|error| {
-            note(&error.to_string());
+            note(format_args!("{error}"));
             Status::Rejected
         })?;
-        let mut builder = Registry::builder();
-        // SAFETY: the header requires that `options` is null or valid.
-        if let Some(options) = unsafe { options.as_ref() } {
-            if options.bucket_count > 0 {
-                // SAFETY: the header requires that `buckets` has that many numbers.
-                let buckets = unsafe {
-                    deref(options.buckets)?;
-                    std::slice::from_raw_parts(options.buckets, options.bucket_count)
-                };
-                builder = builder.default_buckets(buckets);
-            }
-            if options.idle_timeout_ns > 0 {
-                let kinds = [Kind::Counter, Kind::Gauge, Kind::Histogram];
-                builder =
-                    builder.idle_timeout(&kinds, Duration::from_nanos(options.idle_timeout_ns));
-            }
-            builder = builder.created_lines(options.created_lines);
-        }
+        let builder = match options.is_null() {
+            true => Registry::builder(),
+            // SAFETY: the header requires that `options` is null or valid, with its arrays.
+            false => unsafe { deref(options)?.builder() }?,
+        };
         Ok(ThiscpuMetricsRegistry(builder.build()?))
     };
     // SAFETY: the header requires that `registry` is null or valid for writes.
@@ -95,11 +158,8 @@ pub unsafe extern "C" fn thiscpu_metrics_registry_create(
 pub unsafe extern "C" fn thiscpu_metrics_registry_destroy(
     registry: *mut ThiscpuMetricsRegistry,
 ) -> Status {
-    catch(|| {
-        // SAFETY: the header requires that the handle is null or live, and not used any more.
-        drop(unsafe { take(registry) });
-        Ok(())
-    })
+    // SAFETY: the header requires that the handle is null or live, and not used any more.
+    unsafe { destroy(registry) }
 }
 
 /// Writes all series to `buffer` in a `thiscpu_metrics_format`, with a nul behind them.
@@ -125,14 +185,15 @@ pub unsafe extern "C" fn thiscpu_metrics_render(
             () if is(ThiscpuMetricsFormat::Text) => Format::Text,
             () if is(ThiscpuMetricsFormat::OpenMetrics) => Format::OpenMetrics,
             () => {
-                note("unknown format: use a value of thiscpu_metrics_format");
+                note_fixed(c"unknown format: use a value of thiscpu_metrics_format");
                 return Err(Status::Rejected);
             }
         };
-        // SAFETY: the header requires that the handle is null or live.
-        let text = unsafe { deref(registry) }?.0.render_as(format);
-        // SAFETY: the header requires that `buffer` has room for `bytes` bytes, and that `length`
-        // is null or valid for writes.
-        unsafe { copy_text(&text, buffer, bytes, length) }
+        // SAFETY: the header requires that the handle is null or live, that `buffer` has room for
+        // `bytes` bytes, and that `length` is null or valid for writes.
+        let (registry, out) =
+            unsafe { (deref(registry)?, TextBuffer::new(buffer, bytes, length)?) };
+        out.write(&registry.0.render_as(format));
+        Ok(())
     })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use crate::ffi::{catch, deref, store, text};
+use crate::ffi::{OutParam, catch, deref, text};
 use crate::labels::{ThiscpuMetricsLabel, labels};
 use crate::registry::ThiscpuMetricsRegistry;
 use crate::status::Status;
@@ -27,9 +27,12 @@ pub unsafe extern "C" fn thiscpu_metrics_remove(
         // SAFETY: the header requires that the handle is null or live, and texts and labels valid.
         let (registry, name, labels) =
             unsafe { (deref(registry)?, text(name)?, self::labels(labels, label_count)?) };
-        let existed = registry.0.remove(name, &labels);
         // SAFETY: the header requires that `removed` is null or valid for writes.
-        unsafe { store(removed, existed) };
+        let out = unsafe { OutParam::optional(removed) }?;
+        let existed = registry.0.remove(name, &labels);
+        if let Some(out) = out {
+            out.write(existed);
+        }
         Ok(())
     })
 }
@@ -52,9 +55,12 @@ pub unsafe extern "C" fn thiscpu_metrics_remove_matching(
     catch(|| {
         // SAFETY: the header requires that the handle is null or live, and labels valid.
         let (registry, labels) = unsafe { (deref(registry)?, self::labels(labels, label_count)?) };
-        let count = registry.0.remove_matching(&labels);
         // SAFETY: the header requires that `removed` is null or valid for writes.
-        unsafe { store(removed, count) };
+        let out = unsafe { OutParam::optional(removed) }?;
+        let count = registry.0.remove_matching(&labels);
+        if let Some(out) = out {
+            out.write(count);
+        }
         Ok(())
     })
 }

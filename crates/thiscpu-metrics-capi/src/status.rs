@@ -15,19 +15,23 @@ pub enum Status {
     Ok = 0,
     /// A handle or another required pointer is NULL.
     NullPointer,
+    /// A pointer is not aligned for its type.
+    Misaligned,
     /// A name, label, help text, bucket or tier is invalid, or in conflict with another one.
     Rejected,
     /// The endpoint cannot listen on the address.
     CannotListen,
     /// An exact value needs a fence, which a sandbox denies since the start. Do not retry.
     FenceDenied,
-    /// A bug of this library, or memory is exhausted.
+    /// The system denied memory for a handle or for per-CPU data.
+    NoMemory,
+    /// A bug of this library. `thiscpu_metrics_last_error` has a message; please report it.
     Internal,
 }
 
 impl From<Error> for Status {
     fn from(error: Error) -> Status {
-        note(&error.to_string());
+        note(format_args!("{error}"));
         match error {
             Error::AddressInUse { .. }
             | Error::InvalidAddress { .. }

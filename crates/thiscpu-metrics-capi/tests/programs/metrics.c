@@ -1,59 +1,14 @@
 // Uses series as programs do, and shows handles of thiscpu.h.
+#include "check.h"
 #include <arpa/inet.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <thiscpu_metrics.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);          \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-// Checks that a call returns a status.
-#define RETURNS(expected, call)                                                                    \
-    do {                                                                                           \
-        thiscpu_metrics_status checked = THISCPU_METRICS_STATUS_##expected;                        \
-        thiscpu_metrics_status returned = (call);                                                  \
-        if (returned != checked) {                                                                 \
-            const char *why = thiscpu_metrics_last_error();                                        \
-            fprintf(stderr, "%s:%d: %s: %d, %s\n", __FILE__, __LINE__, #call, returned, why);      \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-#define DONE(call) RETURNS(OK, call)
 
 enum { THREADS = 4, EACH = 50000 };
 
-static thiscpu_metrics_registry *registry;
 static const thiscpu_metrics_label acme[] = {{"tenant", "acme"}, {"method", "get"}};
-
-static const char *scrape(void) {
-    static char text[1 << 16];
-    size_t length;
-    DONE(thiscpu_metrics_render(registry, THISCPU_METRICS_FORMAT_TEXT, text, sizeof text, &length));
-    CHECK(length == strlen(text));
-    return text;
-}
-
-static void has(int at, const char *line) {
-    const char *text = scrape();
-    if (strstr(text, line) == NULL) {
-        fprintf(stderr, "line %d: no %s in:\n%s", at, line, text);
-        exit(1);
-    }
-}
-
-#define HAS(line) has(__LINE__, line "\n")
-#define LACKS(part) CHECK(strstr(scrape(), part) == NULL)
-#define ERROR_HAS(part) CHECK(strstr(thiscpu_metrics_last_error(), part) != NULL)
 
 static void *increment(void *counter) {
     for (int i = 0; i < EACH; i++) {
