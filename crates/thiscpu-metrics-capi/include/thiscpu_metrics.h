@@ -719,12 +719,12 @@ thiscpu_metrics_show_counters(const thiscpu_metrics_registry *registry, const ch
                               const char *const *label_values,
                               struct thiscpu_counters *counters) {
     size_t count = 0;
-    if (counters == NULL || thiscpu_counters_len(counters, &count) != THISCPU_STATUS_OK) {
-        return THISCPU_METRICS_STATUS_NULL_POINTER;
+    bool (*values)(int64_t *, size_t, void *) = thiscpu_metrics_values_of_counters;
+    if (thiscpu_counters_len(counters, &count) != THISCPU_STATUS_OK) {
+        values = NULL;
     }
     return thiscpu_metrics_show_values(registry, name, help, labels, label_count, label,
-                                       label_values, count, thiscpu_metrics_values_of_counters,
-                                       counters);
+                                       label_values, count, values, counters);
 }
 
 /** The accounts of a ledger of thiscpu.h with the largest values of one counter. */
@@ -773,7 +773,7 @@ static inline void thiscpu_metrics_top_name(uint64_t id, char *buffer, size_t by
  *
  * Each scrape copies the ledger, as thiscpu_ledger_for_each does, for one fence. The metric cannot
  * be removed: `*top` and its ledger must live until the registry and its endpoints are destroyed.
- * REJECTED if the ledger's accounts do not have the counter.
+ * REJECTED if the ledger's accounts do not have the counter; thiscpu_last_error() has a sentence.
  */
 static inline thiscpu_metrics_status
 thiscpu_metrics_show_top_accounts(const thiscpu_metrics_registry *registry, const char *metric,
@@ -782,20 +782,56 @@ thiscpu_metrics_show_top_accounts(const thiscpu_metrics_registry *registry, cons
     thiscpu_account *account = NULL;
     int64_t value = 0;
     if (top == NULL || top->ledger == NULL) {
-        return THISCPU_METRICS_STATUS_NULL_POINTER;
+        return thiscpu_metrics_show(registry, metric, help, labels, label_count, NULL, NULL);
     }
     /* An account of no owner, to learn whether accounts have the counter. */
-    if (thiscpu_account_open(top->ledger, &account) != THISCPU_STATUS_OK) {
-        return THISCPU_METRICS_STATUS_NO_MEMORY;
+    thiscpu_status status = thiscpu_account_open(top->ledger, &account);
+    if (status == THISCPU_STATUS_OK) {
+        status = thiscpu_account_read(account, top->counter, &value);
+        (void)thiscpu_account_close(account);
     }
-    thiscpu_status status = thiscpu_account_read(account, top->counter, &value);
-    (void)thiscpu_account_close(account);
     if (status != THISCPU_STATUS_OK) {
         return THISCPU_METRICS_STATUS_REJECTED;
     }
     return thiscpu_metrics_show_top(registry, metric, help, labels, label_count, top->label,
                                     top->count, thiscpu_metrics_top_each,
                                     top->name == NULL ? NULL : thiscpu_metrics_top_name, top);
+}
+
+/** A counter of an account of thiscpu.h. */
+typedef struct thiscpu_metrics_account_counter {
+  /** The account. */
+  struct thiscpu_account *account;
+  /** The index of the counter. */
+  size_t counter;
+} thiscpu_metrics_account_counter;
+
+/* Stores a counter of an account for thiscpu_metrics_show. */
+static inline bool thiscpu_metrics_value_of_account(int64_t *value, void *counter) {
+    thiscpu_metrics_account_counter *own = (thiscpu_metrics_account_counter *)counter;
+    return thiscpu_account_sum(own->account, own->counter, value) == THISCPU_STATUS_OK;
+}
+
+/**
+ * Shows a counter of an account of thiscpu.h: as a counter if the name ends in `_total`, else as a
+ * gauge.
+ *
+ * Each scrape sums it, for one fence. `*counter` and its account must live until its series is
+ * removed. REJECTED if the account does not have the counter; thiscpu_last_error() has a sentence.
+ */
+static inline thiscpu_metrics_status
+thiscpu_metrics_show_account(const thiscpu_metrics_registry *registry, const char *name,
+                             const char *help, const thiscpu_metrics_label *labels,
+                             size_t label_count, thiscpu_metrics_account_counter *counter) {
+    int64_t value = 0;
+    if (counter == NULL || counter->account == NULL) {
+        return thiscpu_metrics_show(registry, name, help, labels, label_count, NULL, NULL);
+    }
+    if (thiscpu_account_read(counter->account, counter->counter, &value) != THISCPU_STATUS_OK) {
+        return THISCPU_METRICS_STATUS_REJECTED;
+    }
+    return thiscpu_metrics_show(registry, name, help, labels, label_count,
+                                thiscpu_metrics_value_of_account, counter);
 }
 
 /**
@@ -808,7 +844,7 @@ thiscpu_metrics_show_counter(const thiscpu_metrics_registry *registry, const cha
                              const char *help, const thiscpu_metrics_label *labels,
                              size_t label_count, struct thiscpu_counter *counter) {
     return thiscpu_metrics_show(registry, name, help, labels, label_count,
-                                thiscpu_metrics_value_of_counter, counter);
+                                counter == NULL ? NULL : thiscpu_metrics_value_of_counter, counter);
 }
 
 /**
@@ -836,7 +872,7 @@ thiscpu_metrics_show_budget(const thiscpu_metrics_registry *registry, const char
     for (size_t i = 0; i < 4 && status == THISCPU_METRICS_STATUS_OK; i++) {
         char full[224];
         if (name == NULL || budget == NULL) {
-            return THISCPU_METRICS_STATUS_NULL_POINTER;
+            return thiscpu_metrics_show(registry, name, NULL, labels, label_count, NULL, NULL);
         }
         int length = snprintf(full, sizeof full, "%s_%s", name, series[i].suffix);
         if (length < 0 || (size_t)length >= sizeof full) {

@@ -26,7 +26,7 @@ unsafe impl<F: Sync> Sync for Callback<F> {}
 impl<F> Callback<F> {
     fn new(function: Option<F>, context: *mut c_void) -> Result<Callback<F>, Status> {
         let function = function.ok_or_else(|| {
-            note_fixed(c"null pointer: the function that returns the values is NULL; pass one");
+            note_fixed(c"null pointer: a function, or the handle that it shows, is NULL; pass one");
             Status::NullPointer
         })?;
         Ok(Callback { function, context })

@@ -1,14 +1,22 @@
 // Null and misaligned pointers, and lack of memory, are reported before anything changes.
 #include "check.h"
 
+// Fails for another reason, so that a later sentence is not that of an earlier call.
+static void fail(void) {
+    RETURNS(REJECTED, thiscpu_metrics_render(registry, 7, NULL, 0, NULL));
+    ERROR_HAS("unknown format");
+}
+
 #define MISALIGNED(pointer) ((void *)((char *)(pointer) + 1))
 #define IS_NULL(call)                                                                              \
     do {                                                                                           \
+        fail();                                                                                    \
         RETURNS(NULL_POINTER, call);                                                               \
         ERROR_HAS("null pointer");                                                                 \
     } while (0)
 #define IS_MISALIGNED(call)                                                                        \
     do {                                                                                           \
+        fail();                                                                                    \
         RETURNS(MISALIGNED, call);                                                                 \
         ERROR_HAS("misaligned pointer");                                                           \
     } while (0)
@@ -137,6 +145,19 @@ static void shown(void) {
                                               MISALIGNED(place), 1, values, NULL));
     IS_MISALIGNED(thiscpu_metrics_show_top(MISALIGNED(registry), "s", NULL, NULL, 0, "l", 1, each,
                                            NULL, &is_called));
+    thiscpu_metrics_top_accounts top = {0};
+    thiscpu_metrics_account_counter account = {0};
+    thiscpu_budget *budget;
+    CHECK(thiscpu_budget_create(1, &budget) == THISCPU_STATUS_OK);
+    IS_NULL(thiscpu_metrics_show_counter(registry, "s", NULL, NULL, 0, NULL));
+    IS_NULL(thiscpu_metrics_show_counters(registry, "s", NULL, NULL, 0, "l", NULL, NULL));
+    IS_NULL(thiscpu_metrics_show_budget(registry, "s", NULL, 0, NULL));
+    IS_NULL(thiscpu_metrics_show_budget(registry, NULL, NULL, 0, budget));
+    IS_NULL(thiscpu_metrics_show_account(registry, "s", NULL, NULL, 0, NULL));
+    IS_NULL(thiscpu_metrics_show_account(registry, "s", NULL, NULL, 0, &account));
+    IS_NULL(thiscpu_metrics_show_top_accounts(registry, "s", NULL, NULL, 0, NULL));
+    IS_NULL(thiscpu_metrics_show_top_accounts(registry, "s", NULL, NULL, 0, &top));
+    CHECK(thiscpu_budget_destroy(budget) == THISCPU_STATUS_OK);
     CHECK(*scrape() == 0);
     DONE(thiscpu_metrics_show_top(registry, "s", NULL, NULL, 0, "l", 1, each, NULL, &is_called));
     LACKS("\ns{");

@@ -89,6 +89,24 @@ static bool fails(thiscpu_metrics_samples *samples, void *unused) {
     return false;
 }
 
+static void one_account(void) {
+    thiscpu_ledger *ledger;
+    thiscpu_account *account;
+    CALL(thiscpu_ledger_create(2, false, &ledger));
+    CALL(thiscpu_account_open(ledger, &account));
+    thiscpu_metrics_account_counter second = {account, 1}, third = {account, 2};
+    DONE(thiscpu_metrics_show_account(registry, "held_bytes", "Held.", region, 1, &second));
+    RETURNS(REJECTED, thiscpu_metrics_show_account(registry, "x", NULL, NULL, 0, &third));
+    CHECK(strstr(thiscpu_last_error(), "out of range") != NULL);
+    CALL(thiscpu_account_charge(account, 0, 5));
+    CALL(thiscpu_account_charge(account, 1, 7));
+    HAS("# TYPE held_bytes gauge");
+    HAS("held_bytes{region=\"eu\"} 7");
+    DONE(thiscpu_metrics_remove_matching(registry, NULL, 0, NULL));
+    CALL(thiscpu_account_close(account));
+    CALL(thiscpu_ledger_destroy(ledger));
+}
+
 static void top_accounts(void) {
     enum { ACCOUNTS = 5 };
     const int64_t bytes[ACCOUNTS] = {7, 90, 0, 40, -3};
@@ -154,6 +172,7 @@ static void top_accounts(void) {
 int main(void) {
     DONE(thiscpu_metrics_registry_create(NULL, &registry));
     families();
+    one_account();
     top_accounts();
     return 0;
 }
