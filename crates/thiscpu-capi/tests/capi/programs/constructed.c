@@ -11,8 +11,8 @@ enum { EACH = 20000, HELD = 50, LARGE = 4000, MANY = 16000 };
 static thiscpu_constructed_cache *cache;
 // The number of objects that are constructed.
 static atomic_int alive;
-// Counts constructors down: the one that makes it 0 fails.
-static atomic_int until_failure;
+// Counts constructors down: the one that makes it 0 fails, and returns the number.
+static atomic_int until_failure, failure;
 
 // An object that owns memory, as one that is worth a cache does.
 struct object {
@@ -24,7 +24,7 @@ static int construct(void *memory, void *context) {
     struct object *object = memory;
     CHECK(context == &alive);
     if (atomic_load(&until_failure) > 0 && atomic_fetch_sub(&until_failure, 1) == 1) {
-        return 5;
+        return failure;
     }
     object->uses = calloc(1, sizeof(int));
     CHECK(object->uses != NULL);
@@ -160,6 +160,7 @@ static void failing_constructors(void) {
     thiscpu_prefilled *prefilled = NULL;
     make(LARGE);
     until_failure = 1;
+    failure = 5;
     CHECK(thiscpu_constructed_cache_alloc(cache) == NULL && alive == 0);
     CHECK(strstr(thiscpu_last_error(), "returned 5") != NULL);
     struct object *object = alloc();
@@ -167,9 +168,10 @@ static void failing_constructors(void) {
     OK(thiscpu_constructed_cache_free(cache, object));
     // None of the objects of a prefill that failed is kept.
     until_failure = 3;
+    failure = -6;
     RETURNS(THISCPU_STATUS_CONSTRUCT_FAILED,
             thiscpu_constructed_cache_prefill(cache, 9, &prefilled));
-    CHECK(strstr(thiscpu_last_error(), "returned 5") != NULL);
+    CHECK(strstr(thiscpu_last_error(), "returned -6") != NULL);
     CHECK(prefilled == NULL && alive > 0 && until_failure == 0);
     close_empty();
 }

@@ -95,6 +95,8 @@ static void nulls(void) {
     NULL_IS_REPORTED(thiscpu_constructed_cache_shrink(NULL, NULL));
     NULL_IS_REPORTED(thiscpu_constructed_cache_stats(NULL, &statistics));
     NULL_IS_REPORTED(thiscpu_constructed_cache_prefill(NULL, 1, &prefilled));
+    RETURNS(THISCPU_STATUS_INVALID_SIZE,
+            thiscpu_constructed_cache_create(8, 3, construct, NULL, NULL, &constructed));
     CHECK(thiscpu_constructed_cache_alloc(NULL) == NULL && constructed == NULL);
     CHECK(strstr(thiscpu_last_error(), "null pointer") != NULL && prefilled == NULL);
     NULL_IS_REPORTED(thiscpu_word_create(8, NULL));
