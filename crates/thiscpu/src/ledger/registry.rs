@@ -120,7 +120,7 @@ impl<const N: usize> LedgerCore<N> {
     /// Closes an account whose last handle was dropped.
     pub(super) fn close(&self, record: Record<N>) {
         let guard = self.lock_account(record);
-        self.discard_capture(record);
+        self.end_capture_of_closed(record);
         record.toggle_open();
         if record.way_count() == 0 {
             self.push_free(record);

@@ -109,10 +109,13 @@ impl<const N: usize> LedgerCore<N> {
         drop(self.registry.lock());
     }
 
-    /// Discards the capture of an account that is closed before the instant.
-    pub(super) fn discard_capture(&self, record: Record<N>) {
+    /// Discards the capture of an account that is closed before the instant, else completes it.
+    pub(super) fn end_capture_of_closed(&self, record: Record<N>) {
         let stage = self.snapshot_state.stage();
-        if stage.is_before_instant() && record.is_captured() {
+        // The instant may have passed since the caller took the account's lock. Then the capture
+        // needs what the ways hold.
+        self.finish_capture(record, stage);
+        if record.is_captured() {
             if let Some(slot) = self.capture_slot(record, stage) {
                 *slot = None;
             }

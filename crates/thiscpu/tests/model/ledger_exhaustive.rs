@@ -265,6 +265,23 @@ fn for_each_respects_charge_order_after_snapshot() {
     });
 }
 
+// An account is closed, with a charge in a lane, while the instant of a listing passes.
+#[test]
+fn for_each_sees_all_charges_of_account_that_closes() {
+    in_every_order(2, || {
+        let account = LEDGER.open();
+        cache_in_lanes(&[&account], [1]);
+        model::run_on(1);
+        account.charge(0, 1);
+        model::run_on(0);
+        let closer = model::spawn(1, move || drop(account));
+        let mut seen = Vec::new();
+        LEDGER.for_each(|_, counters| seen.push(counters));
+        closer.join();
+        assert!(seen.is_empty() || seen == [[1, 0]], "{seen:?}");
+    });
+}
+
 /// Opens an account in the lane of CPU 1, which holds a charge of 1.
 fn open_with_one_in_a_lane() -> &'static Account<2> {
     let [account] = open();
