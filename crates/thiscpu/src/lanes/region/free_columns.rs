@@ -222,11 +222,12 @@ fn room(free: u64) -> u32 {
 impl Purge {
     /// Returns the pages in the first `lanes` lanes, which are in use, to the system.
     ///
-    /// The caller does not hold the lock.
+    /// The caller does not hold the lock. If a signal handler forks meanwhile, the child leaves the
+    /// rest: its handler may have allocated items in these columns.
     ///
     /// The system refuses if the program has locked them. Then they stay, and hold zeros anyway.
     pub(super) fn discard(&self, lanes: usize) {
-        for lane in 0..lanes {
+        for lane in (0..lanes).take_while(|_| self.generation == Host::generation()) {
             let address = self.first.address() + lane * STRIDE;
             // SAFETY: lanes in use are accessible. The columns hold no item, and none is allocated
             // there before `end_purge`.
@@ -237,6 +238,8 @@ impl Purge {
 
 #[cfg(all(test, not(thiscpu_model)))]
 mod tests {
+    use super::super::Heap;
+    use super::super::header::GRAIN;
     use super::*;
 
     #[test]
@@ -253,5 +256,23 @@ mod tests {
         assert_eq!(starts(0b1_0111_1011, 3), 0b11_000);
         assert_eq!(starts(!0, 64), 1);
         assert_eq!(starts(!0 >> 1, 64), 0);
+    }
+
+    // Many columns are dirty at once after a fork, if threads of the parent were returning them.
+    #[test]
+    fn free_returns_one_column_more_than_it_frees() {
+        static HEAP: Heap = Heap::new(false);
+        let take = || HEAP.lock().allocate(column_bytes(), GRAIN).expect("memory");
+        let items: Vec<usize> = (0..3 * columns()).map(|_| take()).collect();
+        let (last, others) = items.split_last().expect("items");
+        for &item in others {
+            let column = Column::of(item);
+            assert_eq!(HEAP.lock().release(column, column.content(), item), 1);
+        }
+        let dirty = || HEAP.free.dirty_columns.load(Relaxed);
+        let before = dirty();
+        assert_eq!(before, others.len());
+        HEAP.free(*last);
+        assert_eq!(dirty(), before + 1 - 2);
     }
 }
