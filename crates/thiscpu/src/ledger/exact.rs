@@ -112,6 +112,8 @@ impl<const N: usize> LedgerCore<N> {
             let _visitor = self.visit();
             cache::all_ways(item).for_each(|way| self.sync_account(way));
         }
+        // Those of accounts that were closed during the visit.
+        self.return_empty_chunks(usize::MAX);
     }
 
     fn sync_account(&self, way: Way<N>) {

@@ -131,8 +131,8 @@ impl<const N: usize> Ledger<N> {
     /// Opens an account whose counters are 0.
     ///
     /// Costs about 0.1 µs, and now and then a system call for the memory of the next accounts (up
-    /// to some ten thousand). Waits for other callers, and for the first half of a
-    /// [`for_each`](Ledger::for_each).
+    /// to some ten thousand). Waits for other callers, for a thread that returns memory of closed
+    /// accounts, and for the first half of a [`for_each`](Ledger::for_each).
     ///
     /// # Panics
     ///

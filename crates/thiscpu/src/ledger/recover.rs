@@ -30,6 +30,7 @@ impl<const N: usize> LedgerCore<N> {
         self.snapshot_state.advance(NONE);
         // Threads of the parent visit nothing in this process.
         self.visitors.store(0, Relaxed);
+        self.recover_chunks();
         self.finish_transfer();
         if let Some(item) = self.item() {
             let evicting =

@@ -119,6 +119,8 @@ impl<const N: usize> LedgerCore<N> {
 
     /// Closes an account whose last handle was dropped.
     pub(super) fn close(&self, record: Record<N>) {
+        // Until the lock is free: another thread may return the pages of a record that is free.
+        let visitor = self.visit();
         let guard = self.lock_account(record);
         self.end_capture_of_closed(record);
         record.toggle_open();
@@ -128,9 +130,11 @@ impl<const N: usize> LedgerCore<N> {
             self.discard_ways(record);
         }
         drop(guard);
+        drop(visitor);
         // AcqRel: as for a reference count.
         self.open.fetch_add(1_usize.wrapping_neg(), AcqRel);
-        self.return_empty_chunks();
+        // The chunk that this account may have emptied, and one that another close had to leave.
+        self.return_empty_chunks(2);
     }
 }
 

@@ -127,7 +127,7 @@ impl<const N: usize> LedgerCore<N> {
     /// Returns all open accounts with their counters, at one instant of this call.
     pub(super) fn snapshot_all(&self) -> Vec<(AccountId, [i64; N])> {
         self.recover_after_fork();
-        let _only = self.snapshot_lock.lock();
+        let only = self.snapshot_lock.lock();
         // No account is opened before the instant.
         let opening = self.registry.lock();
         let captures: Captures<N> =
@@ -153,6 +153,9 @@ impl<const N: usize> LedgerCore<N> {
         self.snapshot_state.advance(Stage(stage.0 | INSTANT_PASSED));
         drop(opening);
         drop(release);
+        drop(only);
+        // Those of accounts that were closed during the snapshot.
+        self.return_empty_chunks(usize::MAX);
         let all = captures.0.into_iter().filter_map(UnsafeCell::into_inner);
         all.map(|captured| (captured.id, captured.total.map(wrapped))).collect()
     }
