@@ -1,5 +1,8 @@
 //! `Ledger`: operations are stopped at each step, while others charge or the process is forked.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use thiscpu::{Account, Ledger};
@@ -17,6 +20,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(ledger::child_is_exact_when_forked_during_snapshot, CID_AND_ATOMIC)
         .needs(can_single_step),
     scenario!(ledger::child_is_exact_when_forked_during_for_each, CID_AND_ATOMIC)
+        .needs(can_single_step),
+    scenario!(ledger::child_is_exact_when_forked_during_close, CID_AND_ATOMIC)
         .needs(can_single_step),
     scenario!(ledger::snapshot_is_one_instant_at_each_step, CID_AND_ATOMIC).needs(can_single_step),
     scenario!(ledger::charge_keeps_errno_when_it_sleeps, TIERS).needs(can_single_step),
@@ -92,6 +97,42 @@ fn child_is_exact_when_forked_during_for_each() {
         let mut all = 0;
         ledger.for_each(|_, [first, _]| all += first);
         all
+    });
+}
+
+// A close returns the pages of a chunk of records, and an account is opened after it.
+fn child_is_exact_when_forked_during_close() {
+    // Some chunks, one of which also has the account that stays.
+    const COUNT: usize = 5_000;
+    let ledger = &Ledger::<64>::new();
+    let kept = &ledger.open();
+    kept.charge(0, 7);
+    let ids = &Mutex::new(BTreeSet::from([kept.id()]));
+    let is_new = |account: &Account<64>| ids.lock().expect("no panic").insert(account.id());
+    let last = RefCell::new(None);
+    let prepare = || {
+        let mut accounts = open(ledger, COUNT);
+        assert!(accounts.iter().all(is_new));
+        // All accounts of the last chunk are closed, but one of the chunk before.
+        *last.borrow_mut() = Some(accounts.swap_remove(COUNT / 2));
+    };
+    let close_and_open = || {
+        drop(last.take());
+        ledger.open()
+    };
+    let child = || {
+        let accounts = open(ledger, COUNT);
+        for account in &accounts {
+            assert!(is_new(account), "{} was another account's", account.id());
+            assert_eq!(account.sum(0), 0);
+            account.charge(0, 1);
+        }
+        let mut all = 0;
+        ledger.for_each(|_, counters| all += counters[0]);
+        assert_eq!((all, kept.sum(0)), (COUNT as i64 + 7, 7));
+    };
+    fork_at_steps(Steps::Sampled, prepare, close_and_open, child, |account| {
+        assert!(is_new(&account));
     });
 }
 

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use thiscpu::{
     Account, Budget, Cache, ConstructedCache, Counter, Counters, Ledger, Link, PerCpu, PerCpuPair,
@@ -12,8 +12,8 @@ use thiscpu::{
 };
 
 use crate::common::{
-    Scenario, SetOnDrop, TIERS, WITH_SECTIONS, cache_of, fork, resources, scale, scenario,
-    together, together_while,
+    CID_AND_ATOMIC, Scenario, SetOnDrop, Steps, TIERS, WITH_SECTIONS, cache_of, can_single_step,
+    fork, fork_at_steps, resources, scale, scenario, seccomp, signal, together, together_while,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -35,6 +35,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(resources::can_lock_all),
     scenario!(memory_return::repeated_make_and_drop_keeps_pages, TIERS),
     scenario!(memory_return::children_forked_during_drops_keep_items_apart, TIERS),
+    scenario!(memory_return::child_keeps_items_apart_when_forked_during_drop, CID_AND_ATOMIC)
+        .needs(can_single_step),
+    scenario!(memory_return::child_of_handler_keeps_counts_when_forked_during_drop, CID_AND_ATOMIC)
+        .needs(fork::can_trace),
+    scenario!(memory_return::drop_of_item_waits_for_no_system_call_of_another, TIERS)
+        .needs(seccomp::can_filter),
+    scenario!(memory_return::close_of_account_waits_for_no_system_call_of_another, TIERS)
+        .needs(seccomp::can_filter),
 ];
 
 /// Returns the order in which objects are dropped: scattered over all of them.
@@ -313,4 +321,118 @@ fn children_forked_during_drops_keep_items_apart() {
     };
     together_while(4, churn, fork_children);
     check();
+}
+
+// A child is forked at the steps of a drop that returns pages, and of an allocation after it.
+fn child_keeps_items_apart_when_forked_during_drop() {
+    let kept: Vec<PerCpu<u64>> = (0..4_096).map(|_| PerCpu::new()).collect();
+    kept.iter().zip(0..).for_each(|(word, at)| word.add(at));
+    let check = || {
+        for (at, word) in kept.iter().enumerate() {
+            assert_eq!(word.lanes().sum::<u64>(), at as u64, "word {at}");
+        }
+    };
+    let child = || {
+        make_and_drop_some(1);
+        check();
+    };
+    let pair = RefCell::new(None);
+    let prepare = || {
+        // The only item of its size is in a column of its own.
+        *pair.borrow_mut() = Some(PerCpuPair::<u64>::new());
+        // Then as many columns are free as may keep their pages.
+        drop((0..COUNT).map(|_| PerCpu::<u64>::new()).collect::<Vec<_>>());
+    };
+    let drop_and_make = || {
+        drop(pair.take());
+        drop(PerCpuPair::<u64>::new());
+    };
+    fork_at_steps(Steps::Sampled, prepare, drop_and_make, child, |()| check());
+}
+
+/// Counters without memory in the lanes until a signal handler adds to them.
+static GROUP: Counters<100> = Counters::new();
+/// How often the handler's child adds to one of them.
+const ADDS: i64 = 1_000;
+/// The child that the signal handler forks: 0 in that child, and -1 before.
+static FORKED: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn fork_and_add(_: i32) {
+    // SAFETY: the child makes only calls that handlers may make, before it leaves the handler.
+    FORKED.store(unsafe { libc::fork() }, SeqCst);
+    if FORKED.load(SeqCst) == 0 {
+        (0..ADDS).for_each(|_| GROUP.add(7, 1));
+    }
+}
+
+// A handler forks between the system calls by which a drop returns pages. Its child uses the
+// memory, and then goes on with the drop.
+fn child_of_handler_keeps_counts_when_forked_during_drop() {
+    for call in 1.. {
+        let words: Vec<_> = (0..COUNT).map(|_| PerCpu::<u64>::new()).collect();
+        together(2, |_| words.iter().for_each(|word| word.add(1)));
+        let body = || {
+            signal::handle(libc::SIGUSR1, fork_and_add);
+            drop(words);
+            if FORKED.load(SeqCst) == 0 {
+                fork::exit_after(|| assert_eq!(GROUP.sum(7), ADDS));
+            }
+        };
+        let after = || fork::finish(FORKED.load(SeqCst)).expect("the handler's child succeeds");
+        match fork::signal_after_call(call, libc::SIGUSR1, body, after) {
+            fork::SignalOutcome::Delivered if call < 10 => {}
+            _ => return,
+        }
+    }
+}
+
+/// How many system calls that return pages have begun.
+static RETURNS: AtomicUsize = AtomicUsize::new(0);
+/// Whether the thread in the first of them may go on.
+static MAY_RETURN: AtomicBool = AtomicBool::new(false);
+/// Whether that thread went on without permission, because another one waits for it.
+static IS_AWAITED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn stop_in_first_return(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    if RETURNS.fetch_add(1, SeqCst) > 0 {
+        return;
+    }
+    let begun = Instant::now();
+    while !MAY_RETURN.load(SeqCst) {
+        if begun.elapsed() > Duration::from_secs(20) {
+            return IS_AWAITED.store(true, SeqCst);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Drops `all`, which returns pages, and `other` on another thread meanwhile.
+fn assert_not_awaited<T: Send + 'static>(all: Vec<T>, other: T) {
+    std::thread::spawn(|| {
+        while RETURNS.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        drop(other);
+        MAY_RETURN.store(true, SeqCst);
+        // A thread that exits makes the system call while it blocks all signals.
+        loop {
+            std::thread::park();
+        }
+    });
+    signal::handle_with_context(libc::SIGSYS, stop_in_first_return);
+    seccomp::trap(seccomp::Call::Advise).expect("a filter");
+    drop(all);
+    assert!(RETURNS.load(SeqCst) > 0 && !IS_AWAITED.load(SeqCst));
+}
+
+fn drop_of_item_waits_for_no_system_call_of_another() {
+    let words = (0..COUNT).map(|_| PerCpu::<u64>::new()).collect();
+    assert_not_awaited(words, PerCpu::new());
+}
+
+fn close_of_account_waits_for_no_system_call_of_another() {
+    let ledger = Ledger::<64>::new();
+    // They fill several chunks.
+    let accounts = (0..8_000).map(|_| ledger.open()).collect();
+    assert_not_awaited(accounts, ledger.open());
 }

@@ -18,12 +18,22 @@ pub(crate) fn can_filter() -> Result<(), String> {
 
 /// Makes `call` fail with `errno` in all threads, for the rest of the process's life.
 pub(crate) fn deny(call: Call, errno: i32) -> io::Result<()> {
+    install(call, libc::SECCOMP_RET_ERRNO | errno as u32)
+}
+
+/// Makes `call` raise SIGSYS in all threads instead, for the rest of the process's life.
+///
+/// After the signal handler the call returns some number that is not 0.
+pub(crate) fn trap(call: Call) -> io::Result<()> {
+    install(call, libc::SECCOMP_RET_TRAP)
+}
+
+fn install(call: Call, action: u32) -> io::Result<()> {
     let number = match call {
         Call::Rseq => libc::SYS_rseq,
         Call::Membarrier => libc::SYS_membarrier,
         Call::SetAffinity => libc::SYS_sched_setaffinity,
         Call::Advise => libc::SYS_madvise,
     };
-    let refusal = libc::SECCOMP_RET_ERRNO | errno as u32;
-    thiscpu_test_support::seccomp::install([(number, refusal)], libc::SECCOMP_RET_ALLOW)
+    thiscpu_test_support::seccomp::install([(number, action)], libc::SECCOMP_RET_ALLOW)
 }
