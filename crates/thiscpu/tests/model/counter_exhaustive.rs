@@ -276,6 +276,26 @@ fn bounds_hold_after_two_window_moves() {
     });
 }
 
+// An amount is added in the shared lane and then subtracted in a lane, while the bounds are read.
+#[test]
+fn bounds_hold_when_amount_moves_from_shared_lane() {
+    const AMOUNT: i64 = 10_000;
+    in_every_order(2, || {
+        begin_narrow(0);
+        let mover = model::spawn(1, || {
+            let adder = model::spawn(1, || {
+                model::leave_lanes();
+                NARROW.add(AMOUNT);
+            });
+            adder.join();
+            NARROW.add(-AMOUNT);
+        });
+        assert_bounds(0..=AMOUNT);
+        mover.join();
+        assert_bounds(0..=0);
+    });
+}
+
 // Adds leave the lane's window, so it is moved and published.
 #[test]
 fn adds_are_exact_when_window_moves() {

@@ -353,6 +353,21 @@ fn charge_is_exact_during_eviction() {
     });
 }
 
+// The flushed way goes to the account that evicts, and not to one that looks for a free way.
+#[test]
+fn eviction_is_exact_while_another_account_is_charged() {
+    in_every_order(2, || {
+        let [another] = open();
+        let accounts @ [account, .., other]: [_; 5] = open();
+        fill_lane(accounts);
+        let charger = model::spawn(1, move || (0..2).for_each(|_| another.charge(0, 1)));
+        model::run_on(1);
+        other.charge(0, 1);
+        charger.join();
+        assert_eq!([account, other, another].map(|account| account.sum(0)), [1, 1, 2]);
+    });
+}
+
 // The flushed way goes to another account, with counters of 0.
 #[test]
 fn sync_is_exact_when_way_changes_owner() {
