@@ -276,21 +276,22 @@ fn bounds_hold_after_two_window_moves() {
     });
 }
 
-// An amount is added in the shared lane and then subtracted in a lane, while the bounds are read.
+// Units are added in the shared lane and then taken out of a lane, whose window follows them.
 #[test]
-fn bounds_hold_when_amount_moves_from_shared_lane() {
-    const AMOUNT: i64 = 10_000;
+fn bounds_hold_when_units_move_to_shared_lane() {
+    const STEP: i64 = 64;
+    const STEPS: i64 = 4;
     in_every_order(2, || {
         begin_narrow(0);
         let mover = model::spawn(1, || {
             let adder = model::spawn(1, || {
                 model::leave_lanes();
-                NARROW.add(AMOUNT);
+                NARROW.add(STEPS * STEP);
             });
             adder.join();
-            NARROW.add(-AMOUNT);
+            (0..STEPS).for_each(|_| NARROW.add(-STEP));
         });
-        assert_bounds(0..=AMOUNT);
+        assert_bounds(0..=STEPS * STEP);
         mover.join();
         assert_bounds(0..=0);
     });
