@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::RefUnwindSafe;
 
-use super::pool::Pool;
+use super::pool::{CALLS_MIN, Pool};
 use super::queue::Queue;
 use crate::gate::Gate;
 use crate::sys::atomic::{AtomicI64, AtomicU32, AtomicU64};
@@ -60,7 +60,8 @@ use crate::sys::lock::Lock;
 ///
 /// After a recall the budget is in *shared mode*: every call is one atomic operation on the pool.
 /// After an exchange that lost to another thread, a thread pauses for a microsecond or so. When
-/// about 512 calls in a row have found plenty of units, the budget returns to *per-CPU mode*.
+/// about 512 calls in a row have found plenty of units, the budget returns to *per-CPU mode*. If
+/// recalls follow each other quickly, it returns after more calls, up to 16,384.
 ///
 /// A new budget starts in shared mode and leaves it after 32 such calls; until then it takes no
 /// memory except its own 128 bytes. A budget always stays in shared mode if its limit is below 64
@@ -142,15 +143,10 @@ impl fmt::Debug for Budget {
 /// The largest batch that a lane borrows, besides the units that the call itself takes.
 pub(super) const BATCH_MAX: i64 = 1024;
 
-/// The number of plentiful calls in a row after which a budget returns to per-CPU mode.
-///
-/// These calls cost about as much as the fence of the next recall.
-pub(super) const CALLS_TO_PERCPU: u32 = 512;
-
-/// The number of such calls that a new budget starts with, so that it changes after 32.
+/// The number of plentiful calls that a new budget starts with, so that it changes after 32.
 ///
 /// Thirty-two calls show that the budget is in use and worth its memory in the lanes.
-const INITIAL_CALLS: u32 = CALLS_TO_PERCPU - 32;
+const INITIAL_CALLS: u32 = CALLS_MIN - 32;
 
 impl Budget {
     /// The largest possible limit, 2^56.

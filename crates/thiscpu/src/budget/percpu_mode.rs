@@ -11,6 +11,7 @@ use super::core::{BATCH_MAX, Budget, countable};
 use super::credit::{Credit, SCALE, Window};
 use super::error::TryAcquireError;
 use super::pool::PoolState;
+use super::shared_mode::pause_contended;
 use crate::lanes::current;
 use crate::lanes::table;
 use crate::section::{ATTEMPTS, Outcome, Processor, Sections as _};
@@ -58,6 +59,8 @@ impl Budget {
                 return Err(TryAcquireError::Exhausted { available: now.available() });
             } else if self.take(now, units) {
                 return Ok(());
+            } else {
+                pause_contended();
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::panic::resume_unwind;
 
-use super::core::{Budget, CALLS_TO_PERCPU};
+use super::core::Budget;
 use super::pool::PoolState;
 use crate::sys::atomic::Ordering::Relaxed;
 use crate::sys::errno;
@@ -23,14 +23,19 @@ impl Budget {
 
     /// Counts a call in shared mode.
     ///
-    /// Returns to per-CPU mode after [`CALLS_TO_PERCPU`] plentiful calls in a row.
+    /// Returns to per-CPU mode after enough plentiful calls in a row.
     #[inline(always)]
     pub(super) fn note_call(&self, now: PoolState) {
-        // Relaxed: a hint. The change of mode reads the pool again.
-        let is_plentiful = now.units() >= self.percpu_threshold.load(Relaxed);
-        if self.pool.count_call(is_plentiful) >= CALLS_TO_PERCPU && is_plentiful {
+        if self.count_call(now) {
             self.try_percpu_mode();
         }
+    }
+
+    /// Counts a call in shared mode, and returns whether it is time for per-CPU mode.
+    #[inline(always)]
+    pub(super) fn count_call(&self, now: PoolState) -> bool {
+        // Relaxed: a hint. The change of mode reads the pool again.
+        self.pool.count_call(now.units() >= self.percpu_threshold.load(Relaxed))
     }
 
     /// Finishes a release to the pool.

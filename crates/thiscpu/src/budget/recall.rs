@@ -19,8 +19,10 @@ use super::credit::{self, Credit};
 use super::pool::PoolState;
 use crate::gate::ITEM_ALIGN;
 use crate::lanes::{region, table};
+use crate::sys::Host;
 use crate::sys::atomic::Ordering::{Relaxed, Release};
 use crate::sys::lock::Guard;
+use crate::sys::machine::Machine as _;
 use crate::sys::startup;
 use crate::sys::{errno, fence};
 use crate::tier::Tier;
@@ -60,10 +62,12 @@ impl Budget {
     ///
     /// Discards and counts the units above the limit, which were released but not held.
     pub(super) fn to_shared_mode(&self, guard: &Guard<'_>) {
-        match self.pool.load().is_shared() {
-            true => self.discard_pool_excess(guard),
-            false => self.recall_credit(),
+        if self.pool.load().is_shared() {
+            return self.discard_pool_excess(guard);
         }
+        let began = Host::time();
+        self.recall_credit();
+        self.pool.note_recall(began, Host::time());
     }
 
     /// Runs the four steps of a recall.
@@ -129,6 +133,7 @@ impl Budget {
                 break;
             }
             if self.pool.exchange(now, now.percpu()) {
+                self.pool.note_percpu_mode(Host::time());
                 self.gate.set(gate.opened(item));
                 return;
             }

@@ -6,6 +6,7 @@
 
 use super::core::Budget;
 use super::error::TryAcquireError;
+use crate::lanes::current;
 use crate::sys::Host;
 use crate::sys::atomic::Ordering::Acquire;
 use crate::sys::machine::{Machine as _, spins};
@@ -17,24 +18,44 @@ use crate::sys::startup;
 /// latency for throughput. `pause` takes 10 to 140 cycles, by processor: this is 0.2 to 3 µs.
 const CONTENDED_SPINS: u32 = spins(64);
 
+/// Leaves the pool alone for a moment, after another thread has changed it first.
+pub(super) fn pause_contended() {
+    (0..CONTENDED_SPINS).for_each(|_| Host::pause());
+}
+
 impl Budget {
     #[inline(never)]
     pub(super) fn try_acquire_shared(&self, n: u64) -> Result<(), TryAcquireError> {
+        let now = self.pool.load();
         // Before the first use no tier is chosen; the slow path chooses it.
-        while startup::chosen().is_some() {
-            let now = self.pool.load();
-            if !now.is_open() {
-                break;
-            }
-            if now.available() < n {
-                return Err(TryAcquireError::Exhausted { available: now.available() });
-            }
-            if self.take(now, n as i64) {
-                return Ok(());
-            }
-            (0..CONTENDED_SPINS).for_each(|_| Host::pause());
+        if !now.is_open() || startup::chosen().is_none() {
+            return self.try_acquire_percpu(n);
         }
+        if now.available() < n {
+            return Err(TryAcquireError::Exhausted { available: now.available() });
+        }
+        let after = now.with_units(-(n as i64));
+        if !self.pool.exchange(now, after) {
+            return self.try_acquire_contended(n);
+        }
+        if self.count_call(after) {
+            return self.try_percpu_mode_after_acquire();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_acquire_contended(&self, n: u64) -> Result<(), TryAcquireError> {
+        pause_contended();
         self.try_acquire_percpu(n)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_percpu_mode_after_acquire(&self) -> Result<(), TryAcquireError> {
+        self.try_percpu_mode();
+        Ok(())
     }
 
     /// Acquires as many units as are available, at most `n`, in one exchange.
@@ -58,14 +79,16 @@ impl Budget {
         // Acquire: pairs with the Release in `change_limit`. A thread that holds units of a raised
         // limit loads that limit here, so its release does not look like an excess.
         let limit = self.limit.load(Acquire);
-        if startup::chosen().is_none() || !self.gate.load().is_closed() || n > limit as u64 {
+        // If the gate is open, this lane has its fill of credit, or the section was aborted.
+        let is_for_pool = self.gate.load().is_closed() || current::has_direct_lane();
+        if startup::chosen().is_none() || !is_for_pool || n > limit as u64 {
             return self.release_percpu(n);
         }
         let now = self.pool.add(n as i64);
-        if now.is_open() && now.units() <= limit {
-            self.note_call(now);
-        } else {
+        if now.units() > limit || now.is_queued() || now.is_closed() {
             self.finish_release(now);
+        } else if now.is_open() {
+            self.note_call(now);
         }
     }
 }

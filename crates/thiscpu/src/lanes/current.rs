@@ -99,6 +99,11 @@ pub(crate) fn publish(direct: &DirectTable, item: usize) {
     }
 }
 
+/// Returns whether direct sections of this thread find a lane right now.
+pub(crate) fn has_direct_lane() -> bool {
+    direct_index().map_or(0, table::entry) != 0
+}
+
 /// Returns the index that direct sections of this thread use, if it may enter them.
 fn direct_index() -> Option<usize> {
     if HAS_DIRECT {

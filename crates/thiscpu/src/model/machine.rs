@@ -317,8 +317,12 @@ impl machine::Machine for Model {
         false
     }
 
-    fn coarse_time() -> u64 {
+    fn time() -> u64 {
         now().clock.get()
+    }
+
+    fn coarse_time() -> u64 {
+        Self::time()
     }
 
     fn memory_limit() -> usize {

@@ -76,11 +76,12 @@ impl Machine for Linux {
         vfork_word::is_child()
     }
 
+    fn time() -> u64 {
+        time_of(libc::CLOCK_MONOTONIC)
+    }
+
     fn coarse_time() -> u64 {
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the kernel writes the time to `now`.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        time_of(libc::CLOCK_MONOTONIC_COARSE)
     }
 
     fn memory_limit() -> usize {
@@ -262,6 +263,14 @@ fn map_with(address: usize, bytes: usize, access: i32) -> Result<(), i32> {
         libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE);
         Ok(())
     }
+}
+
+/// Returns the time of a clock in nanoseconds.
+fn time_of(clock: libc::clockid_t) -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the time to `now`.
+    unsafe { libc::clock_gettime(clock, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 #[cfg(test)]

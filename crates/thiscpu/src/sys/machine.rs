@@ -55,7 +55,10 @@ pub(crate) trait Machine {
     /// Returns whether the caller may be a child that runs on the memory of its parent's thread.
     fn is_vfork_child() -> bool;
 
-    /// Returns the time since some start, in nanoseconds, precise to a few milliseconds.
+    /// Returns the time since some start, in nanoseconds.
+    fn time() -> u64;
+
+    /// Returns the time since that start, in nanoseconds, precise to a few milliseconds.
     fn coarse_time() -> u64;
 
     /// Returns the lower limit of the process's address space and its data, or `usize::MAX`.

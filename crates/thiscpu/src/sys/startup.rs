@@ -26,10 +26,7 @@ static WHY_NOT: [AtomicPtr<&'static str>; 2] = [const { AtomicPtr::new(ptr::null
 #[inline]
 pub(crate) fn chosen() -> Option<Tier> {
     // Acquire: pairs with the exchange in `initialize`; what start-up set up before it is visible.
-    match CHOSEN.load(Acquire) {
-        0 => None,
-        chosen => Some(Tier::ALL[usize::from(chosen) - 1]),
-    }
+    Tier::ALL.get(usize::from(CHOSEN.load(Acquire)).wrapping_sub(1)).copied()
 }
 
 /// Returns the tier of this process, and chooses it if this is the first use of the crate.
