@@ -1,5 +1,7 @@
 //! Instructions as text, with registers told apart from the rest.
 
+use std::collections::BTreeMap;
+
 use thiscpu_test_support::sections::Copy;
 
 use crate::template::Parts;
@@ -50,6 +52,34 @@ impl Line {
         });
         text.collect()
     }
+}
+
+/// Numbers for registers, in order of appearance.
+#[derive(Default)]
+pub(super) struct Numbers(BTreeMap<String, usize>);
+
+impl Numbers {
+    /// Returns the indented line of an instruction.
+    pub(super) fn text(&mut self, line: &Line) -> String {
+        let mut text = "    ".to_owned();
+        for part in &line.parts {
+            match part {
+                Part::Text(piece) => text += piece,
+                Part::Register { whole, width } => {
+                    let next = self.0.len() + 1;
+                    let number = self.0.entry(whole.clone()).or_insert(next);
+                    text += &format!("r{number}{width}");
+                }
+            }
+        }
+        text + "\n"
+    }
+}
+
+/// Returns the lines of instructions whose registers are numbered together.
+pub(super) fn numbered(lines: &[Line]) -> String {
+    let mut numbers = Numbers::default();
+    lines.iter().map(|line| numbers.text(line)).collect()
 }
 
 /// The instructions of a copy.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::code::{Code, Line, Part};
+use super::code::{Code, Line, Numbers, Part};
 use crate::arch::Arch;
 use crate::header;
 use crate::template::{self, Parts};
@@ -68,24 +68,11 @@ impl Template {
 
 /// Returns the text of the template that a copy gives.
 pub(super) fn bless(code: &Code) -> String {
-    let mut numbers = BTreeMap::new();
+    let mut numbers = Numbers::default();
     let mut text = String::new();
     for (heading, lines) in code.with_headings() {
         text += &format!("{heading}\n");
-        for line in lines {
-            text += "    ";
-            for part in &line.parts {
-                match part {
-                    Part::Text(piece) => text += piece,
-                    Part::Register { whole, width } => {
-                        let next = numbers.len() + 1;
-                        let number = numbers.entry(whole.clone()).or_insert(next);
-                        text += &format!("r{number}{width}");
-                    }
-                }
-            }
-            text.push('\n');
-        }
+        lines.iter().for_each(|line| text += &numbers.text(line));
     }
     text
 }

@@ -2,10 +2,12 @@
 //! binaries.
 //!
 //! An aborted section must still happen exactly once. Every inlined copy in a shipped binary must
-//! be the section that was driven, instruction for instruction.
+//! be the section that was driven, instruction for instruction. The hot calls must be those that
+//! were recorded, from the first instruction to the return.
 
 mod binary;
 mod c_copies;
+mod calls;
 mod code;
 mod compare;
 mod decode;
@@ -24,9 +26,9 @@ pub(crate) struct Arguments {
     /// Only the section of this name, or all whose names contain it; only the driver
     #[arg(default_value = "")]
     filter: String,
-    /// Only one half: drive the sections, or check binaries
+    /// Only one part: drive the sections, check binaries, or check whole hot calls
     #[arg(long, value_enum)]
-    only: Option<Half>,
+    only: Option<Only>,
     /// Check these binaries, of either architecture, instead of building any
     #[arg(long, value_name = "PATH")]
     binary: Vec<PathBuf>,
@@ -36,9 +38,10 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Half {
+enum Only {
     Drive,
     Binary,
+    Calls,
 }
 
 /// The packages whose programs together contain all sections.
@@ -54,15 +57,18 @@ const NOT_DRIVEN: [&str; 1] = [
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let filter = &*arguments.filter;
-    let whole = filter.is_empty() && arguments.only != Some(Half::Drive);
+    if arguments.only == Some(Only::Calls) {
+        return calls::run(sh, filter, arguments.bless);
+    }
+    let whole = filter.is_empty() && arguments.only != Some(Only::Drive);
     if !arguments.binary.is_empty() {
         return check(sh, &arguments.binary, filter, arguments.bless).map(drop);
     }
     let driver = build(sh, "thiscpu-aborts", &["--release", "--features", "c"], &[])?;
-    if arguments.only != Some(Half::Binary) && !arguments.bless {
+    if arguments.only != Some(Only::Binary) && !arguments.bless {
         drive(sh, &driver, filter)?;
     }
-    if arguments.only == Some(Half::Drive) {
+    if arguments.only == Some(Only::Drive) {
         return Ok(());
     }
     let mut binaries = vec![driver];
@@ -81,6 +87,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
             let (sections, expected) = (checked.copies.len(), crate::header::SECTIONS_IN_C);
             ensure!(sections == expected, "FAILED C has {sections} sections, not {expected}");
         }
+        calls::run(sh, "", false)?;
     }
     Ok(())
 }

@@ -9,6 +9,8 @@ use thiscpu_test_support::sections::{Copy, Image};
 use super::code::Code;
 use crate::arch::Arch;
 
+pub(super) use x86_64::path;
+
 /// The number of instructions that no abort handler exceeds.
 const HANDLER_MAX: usize = 4;
 

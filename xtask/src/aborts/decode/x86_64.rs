@@ -2,14 +2,14 @@
 
 use anyhow::{Result, ensure};
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Formatter as _, FormatterOutput, FormatterTextKind,
-    Instruction, InstructionInfoFactory, IntelFormatter, MemorySizeOptions, OpAccess, Register,
-    SymbolResolver, SymbolResult,
+    Code as InstructionCode, Decoder, DecoderOptions, FlowControl, Formatter as _, FormatterOutput,
+    FormatterTextKind, Instruction, InstructionInfoFactory, IntelFormatter, MemorySizeOptions,
+    OpAccess, Register, SymbolResolver, SymbolResult,
 };
 use thiscpu_test_support::sections::{Copy, Image};
 
 use super::HANDLER_MAX;
-use crate::aborts::code::{Code, Line, label};
+use crate::aborts::code::{Code, Line, label, numbered};
 
 pub(super) fn decode(image: &Image, copy: &Copy) -> Result<Code> {
     let range = image.code(copy.range())?;
@@ -38,17 +38,35 @@ fn instructions(bytes: &[u8], address: u64) -> impl Iterator<Item = Instruction>
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
 }
 
-fn line(copy: &Copy, begins: &[u64], instruction: &Instruction) -> Line {
-    let mut line = Line::default();
-    let names = Names { copy: copy.clone(), begins: begins.to_vec() };
-    let mut formatter = IntelFormatter::with_options(Some(Box::new(names)), None);
+/// Returns the text of a call's instructions, on the path through its function that it takes.
+///
+/// Addresses and thread-local offsets, which a linker chooses, have names.
+pub(in crate::aborts) fn path(copy: &Copy, instructions: &[Instruction]) -> String {
+    let lines = instructions.iter().enumerate().map(|(index, instruction)| {
+        let next = instructions.get(index + 1).map_or(0, Instruction::ip);
+        let mut line = Line::default();
+        let names = PathNames { descriptor: copy.descriptor, next };
+        formatter(Box::new(names)).format(instruction, &mut line);
+        line
+    });
+    numbered(&lines.collect::<Vec<_>>())
+}
+
+fn formatter(names: Box<dyn SymbolResolver>) -> IntelFormatter {
+    let mut formatter = IntelFormatter::with_options(Some(names), None);
     let options = formatter.options_mut();
     options.set_space_after_operand_separator(true);
     options.set_space_between_memory_add_operators(true);
     options.set_memory_size_options(MemorySizeOptions::Always);
     options.set_show_branch_size(false);
     options.set_rip_relative_addresses(false);
-    formatter.format(instruction, &mut line);
+    formatter
+}
+
+fn line(copy: &Copy, begins: &[u64], instruction: &Instruction) -> Line {
+    let mut line = Line::default();
+    let names = Names { copy: copy.clone(), begins: begins.to_vec() };
+    formatter(Box::new(names)).format(instruction, &mut line);
     let mut factory = InstructionInfoFactory::new();
     let info = factory.info(instruction);
     let writes = |access| {
@@ -119,4 +137,42 @@ impl SymbolResolver for Names {
         is_jump
             .then(|| SymbolResult::with_string(address, label(&self.copy, &self.begins, address)))
     }
+}
+
+/// The names of addresses in a call's fast path.
+struct PathNames {
+    descriptor: u64,
+    /// The address of the instruction that is executed next.
+    next: u64,
+}
+
+impl SymbolResolver for PathNames {
+    fn symbol(
+        &mut self,
+        instruction: &Instruction,
+        _: u32,
+        _: Option<u32>,
+        address: u64,
+        _: u32,
+    ) -> Option<SymbolResult<'_>> {
+        /// What a thread-local variable's offset is at least; constants of the library are smaller.
+        const OFFSET_MIN: u64 = -(1i64 << 16) as u64;
+        let name = match () {
+            () if instruction.flow_control() != FlowControl::Next => match address == self.next {
+                true => "next",
+                false => "out",
+            },
+            () if address == self.descriptor => "descriptor",
+            () if instruction.is_ip_rel_memory_operand() => "static",
+            () if is_thread_local(instruction) && address >= OFFSET_MIN => "offset",
+            () => return None,
+        };
+        Some(SymbolResult::with_str(address, name))
+    }
+}
+
+/// Returns whether an instruction loads or uses a thread-local offset.
+fn is_thread_local(instruction: &Instruction) -> bool {
+    instruction.code() == InstructionCode::Mov_rm64_imm32
+        || instruction.segment_prefix() == Register::FS
 }
