@@ -146,6 +146,7 @@ mod ledger;
 pub mod model;
 mod percpu;
 mod section;
+mod segment;
 mod slab;
 mod sys;
 mod system_info;
@@ -162,6 +163,11 @@ pub use counter::{
 pub use error::Error;
 pub use ledger::{Account, AccountId, Ledger};
 pub use percpu::{Link, PairWord, PerCpu, PerCpuInt, PerCpuPair, PerCpuStack, PerCpuWord};
+#[cfg(not(thiscpu_model))]
+pub use segment::{
+    Existing, Segment, SegmentError, SegmentErrorKind, SegmentOptions, SharedCounter,
+    SharedCounters,
+};
 pub use slab::{
     Cache, CacheBox, CacheInUse, CacheStats, Constructed, ConstructedCache, Prefilled, RawCache,
     RawPrefilled,

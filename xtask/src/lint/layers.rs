@@ -30,6 +30,7 @@ const LAYERS: [(&str, &[&str]); 2] = [
             "budget",
             "ledger",
             "slab",
+            "segment",
             "__internal",
             "__test_support",
         ],

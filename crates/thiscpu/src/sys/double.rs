@@ -14,45 +14,9 @@ unsafe impl Sync for Double {}
 #[cfg(thiscpu_model)]
 use crate::model::double as arch;
 
-/// Operations on the first word alone.
-///
-/// To the language these are 8-byte atomics on memory that 16-byte assembly accesses elsewhere. To
-/// the processor each is one access of aligned bytes, and all accesses to a byte have one order.
-#[cfg(not(thiscpu_model))]
-mod one_word {
-    use core::sync::atomic::AtomicU64;
-    use core::sync::atomic::Ordering::{AcqRel, Relaxed};
-
-    /// Replaces the first word if it is `old`.
-    ///
-    /// # Safety
-    ///
-    /// `word` is writable and aligned.
-    #[inline(always)]
-    pub(super) unsafe fn exchange_first(word: *mut u64, old: u64, new: u64) -> bool {
-        // SAFETY: the caller guarantees that the word is writable and aligned; every access to it
-        // is atomic.
-        unsafe { AtomicU64::from_ptr(word) }.compare_exchange(old, new, AcqRel, Relaxed).is_ok()
-    }
-
-    /// Adds to the first word and returns its old value.
-    ///
-    /// # Safety
-    ///
-    /// `word` is writable and aligned.
-    #[inline(always)]
-    pub(super) unsafe fn add_first(word: *mut u64, n: u64) -> u64 {
-        // SAFETY: the caller guarantees that the word is writable and aligned; every access to it
-        // is atomic.
-        unsafe { AtomicU64::from_ptr(word) }.fetch_add(n, AcqRel)
-    }
-}
-
 #[cfg(all(target_arch = "x86_64", not(thiscpu_model)))]
 mod arch {
     use core::arch::asm;
-
-    pub(super) use super::one_word::{add_first, exchange_first};
 
     /// Returns whether this processor has the exchange; all but the first x86-64 ones (2003) do.
     pub(crate) fn is_available() -> bool {
@@ -71,6 +35,49 @@ mod arch {
         // compiler moves no access across the assembly, because it may access memory.
         unsafe { asm!("mov {}, [{}]", out(reg) value, in(reg) word, options(nostack)) };
         value
+    }
+
+    /// Replaces the first word if it is `old`.
+    ///
+    /// # Safety
+    ///
+    /// `word` is writable and aligned.
+    #[inline(always)]
+    pub(super) unsafe fn exchange_first(word: *mut u64, old: u64, new: u64) -> bool {
+        let done: u8;
+        // SAFETY: one locked exchange of 8 aligned, writable bytes; it is a full barrier.
+        unsafe {
+            asm!(
+                "lock cmpxchg qword ptr [{word}], {new}",
+                "sete {done}",
+                word = in(reg) word,
+                new = in(reg) new,
+                done = lateout(reg_byte) done,
+                inout("rax") old => _,
+                options(nostack),
+            );
+        }
+        done != 0
+    }
+
+    /// Adds to the first word and returns its old value.
+    ///
+    /// # Safety
+    ///
+    /// `word` is writable and aligned.
+    #[inline(always)]
+    pub(super) unsafe fn add_first(word: *mut u64, n: u64) -> u64 {
+        let old;
+        // SAFETY: one locked addition to 8 aligned, writable bytes; it is a full barrier.
+        unsafe {
+            asm!(
+                "lock xadd qword ptr [{word}], {n}",
+                word = in(reg) word,
+                n = inout(reg) n => old,
+                options(nostack),
+            );
+        }
+        old
     }
 
     /// Replaces a pair if it is `old`.
@@ -109,8 +116,6 @@ mod arch {
 
     use portable_atomic::AtomicU128;
 
-    pub(super) use super::one_word::{add_first, exchange_first};
-
     /// Returns true: every AArch64 processor has the exchange.
     pub(crate) fn is_available() -> bool {
         true
@@ -128,6 +133,44 @@ mod arch {
         // the assembly, because it may access memory.
         unsafe { asm!("ldar {}, [{}]", out(reg) value, in(reg) word, options(nostack)) };
         value
+    }
+
+    /// Replaces the first word of a pair if it is `old`, by an exchange of the pair.
+    ///
+    /// # Safety
+    ///
+    /// `word` is the first word of a pair that is writable and aligned to 16.
+    #[inline(always)]
+    pub(super) unsafe fn exchange_first(word: *mut u64, old: u64, new: u64) -> bool {
+        loop {
+            // SAFETY: the caller guarantees both words of the pair.
+            let second = unsafe { load(word.add(1)) };
+            // SAFETY: the caller guarantees a writable, aligned pair.
+            if unsafe { exchange(word, [old, second], [new, second]) } {
+                return true;
+            }
+            // SAFETY: the caller guarantees the first word.
+            if unsafe { load(word) } != old {
+                return false;
+            }
+        }
+    }
+
+    /// Adds to the first word of a pair, by exchanges of the pair, and returns its old value.
+    ///
+    /// # Safety
+    ///
+    /// `word` is the first word of a pair that is writable and aligned to 16.
+    #[inline(always)]
+    pub(super) unsafe fn add_first(word: *mut u64, n: u64) -> u64 {
+        loop {
+            // SAFETY: the caller guarantees both words of the pair.
+            let (second, first) = unsafe { (load(word.add(1)), load(word)) };
+            // SAFETY: the caller guarantees a writable, aligned pair.
+            if unsafe { exchange(word, [first, second], [first.wrapping_add(n), second]) } {
+                return first;
+            }
+        }
     }
 
     /// Replaces a pair if it is `old`.
@@ -168,6 +211,13 @@ impl Double {
     pub(crate) fn first(&self) -> u64 {
         // SAFETY: the word is this value's, and its type aligns it.
         unsafe { arch::load(self.0.get().cast()) }
+    }
+
+    /// Loads the second word, with acquire ordering.
+    #[inline(always)]
+    pub(crate) fn second(&self) -> u64 {
+        // SAFETY: the word is this value's, and its type aligns it.
+        unsafe { arch::load(self.0.get().cast::<u64>().add(1)) }
     }
 
     /// Replaces the first word if it is `old`, with acquire and release ordering.

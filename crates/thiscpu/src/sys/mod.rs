@@ -23,6 +23,8 @@ pub(crate) mod machine;
 pub(crate) mod membarrier;
 pub(crate) mod panic_reason;
 pub(crate) mod rseq;
+#[cfg(not(thiscpu_model))]
+pub(crate) mod shared_file;
 pub(crate) mod startup;
 pub(crate) mod stderr;
 pub(crate) mod topology;

@@ -27,6 +27,33 @@ pub(crate) fn index() -> usize {
     unsafe { (*(index_address() as *const AtomicU32)).load(Relaxed) as usize }
 }
 
+/// Returns the CPU that the calling thread is on, if an area of this thread shows it.
+///
+/// A child of `vfork` gets the CPU that its parent's thread had. The answer may be old when it
+/// arrives: it is a hint.
+#[cfg(not(thiscpu_model))]
+#[inline(always)]
+pub(crate) fn cpu_hint() -> Option<u32> {
+    let offset = OFFSETS.cpu_id();
+    if offset == 0 {
+        return None;
+    }
+    let cpu: i32;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a published offset leads to `cpu_id` of an area in this thread's static TLS.
+    unsafe {
+        core::arch::asm!("mov {0:e}, fs:[{1}]", out(reg) cpu, in(reg) offset,
+            options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as on x86-64.
+    unsafe {
+        core::arch::asm!("mrs {0}, tpidr_el0", "ldr {0:w}, [{0}, {1}]", out(reg) cpu,
+            in(reg) offset, options(nostack, readonly, preserves_flags));
+    }
+    u32::try_from(cpu).ok()
+}
+
 /// Returns the NUMA node of the calling thread, if its area shows it (Linux 6.3).
 pub(crate) fn node() -> Option<usize> {
     if !HAS_NODE.load(Relaxed) || !is_registered() {

@@ -1,0 +1,126 @@
+//! An attached segment.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::counter::{SharedCounter, SharedCounters};
+use super::error::SegmentError;
+use super::mapping::{Mapping, system};
+use crate::sys::shared_file::SharedFile;
+use crate::sys::startup;
+
+/// Memory that processes share, and the objects in it.
+///
+/// A segment is a file on a tmpfs, such as `/dev/shm`, or a file without a name that children
+/// inherit. Each object in it has a name. A process that attaches gets a handle of an object by
+/// that name, and whichever process asks first makes the object.
+///
+/// A process may be killed at any instruction: the other processes go on, without a wait and
+/// without repair, and lose nothing that it has counted.
+///
+/// # Life
+///
+/// - A clone of a segment, and each handle of an object, keeps the segment attached.
+/// - Children of `fork` have what their parent attached, and use it without further calls. A child
+///   that executes another program attaches again, by path or by descriptor.
+/// - A named segment stays until somebody removes its file; attached processes keep it after that.
+///   A service that restarts chooses whether it goes on with the old counts: see [`Existing`].
+/// - A segment never shrinks, and objects stay in it.
+///
+/// # Trust
+///
+/// A process that can write to a segment can falsify its values. It cannot make another process
+/// access memory outside its mapping. Files are created with mode 0600, and files of other users
+/// are refused; see [`mode`] and [`owner`]. A file that another process shortens ends each process
+/// that accesses the missing part, with SIGBUS. Nobody can shorten a segment without a name.
+///
+/// [`Existing`]: crate::Existing
+/// [`mode`]: crate::SegmentOptions::mode
+/// [`owner`]: crate::SegmentOptions::owner
+///
+/// ```
+/// # fn main() -> Result<(), thiscpu::SegmentError> {
+/// # let path = std::env::temp_dir().join(format!("thiscpu-doc-{}", std::process::id()));
+/// use thiscpu::{Existing, Segment};
+///
+/// // In each worker:
+/// let segment = Segment::options().open_or_create(&path, Existing::Keep)?;
+/// segment.counter("requests")?.inc();
+///
+/// // In another process:
+/// let requests = Segment::open(&path)?.counter("requests")?;
+/// assert_eq!(requests.sum(), 1);
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Segment(Arc<Mapping>);
+
+impl Segment {
+    pub(super) fn new(mapping: Mapping) -> Segment {
+        Segment(Arc::new(mapping))
+    }
+
+    /// Attaches to the segment of a descriptor that another process passed on.
+    ///
+    /// The descriptor may be of a segment with a name or without one. Its owner and mode are not
+    /// checked: the process that passed it on vouches for it.
+    ///
+    /// # Errors
+    ///
+    /// If it is not a segment of this version, is damaged, or cannot be mapped for writing.
+    pub fn from_fd(fd: OwnedFd) -> Result<Segment, SegmentError> {
+        startup::tier_or_best();
+        let failed = |errno| SegmentError::new(None, system("open", errno));
+        let file = SharedFile::from_fd(fd).map_err(failed)?;
+        Mapping::attach(file, None).map(Segment::new)
+    }
+
+    /// Returns the counter of a name, and makes it if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the name is not valid, belongs to another kind of object, or the segment is full.
+    pub fn counter(&self, name: &str) -> Result<SharedCounter, SegmentError> {
+        SharedCounter::find_or_make(&self.0, name)
+    }
+
+    /// Returns the counters of a name that are read together, and makes them if there are none.
+    ///
+    /// `N` is 1 to 4,096; other numbers do not compile.
+    ///
+    /// # Errors
+    ///
+    /// As [`counter`](Segment::counter); a group of another size is another kind of object.
+    pub fn counters<const N: usize>(&self, name: &str) -> Result<SharedCounters<N>, SegmentError> {
+        SharedCounters::find_or_make(&self.0, name)
+    }
+
+    /// Returns the path that the segment was created or opened with, if it has a name.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// Returns the number of lanes.
+    pub fn lanes(&self) -> u32 {
+        self.0.layout.lanes as u32
+    }
+
+    /// Returns the descriptor of the file, to be passed to another process.
+    ///
+    /// It is closed on exec, unless the program clears that flag of a duplicate.
+    ///
+    /// # Errors
+    ///
+    /// If the program has closed the descriptor, which belongs to this library.
+    pub fn as_fd(&self) -> Result<BorrowedFd<'_>, SegmentError> {
+        match self.0.file.own_fd() {
+            // SAFETY: the descriptor is open, and stays so while this segment lives, unless the
+            // program closes descriptors that are not its own.
+            Ok(fd) => Ok(unsafe { BorrowedFd::borrow_raw(fd) }),
+            Err(errno) => Err(self.0.error(system("pass on", errno))),
+        }
+    }
+}

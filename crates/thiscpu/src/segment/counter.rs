@@ -1,0 +1,207 @@
+//! Counters in a segment.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::cpu;
+use super::directory::{self, Kind, Request};
+use super::error::SegmentError;
+use super::lane::FIRST_EPOCH;
+use super::mapping::Mapping;
+use super::sums::Lanes;
+use crate::sys::atomic::AtomicU64;
+
+/// The banks of one counter in a lane, in bytes.
+const COUNTER_BYTES: u64 = 32;
+
+/// Counters of one name: their place, and the segment that keeps it mapped.
+#[derive(Clone)]
+struct Place {
+    lanes: Lanes,
+    epoch: *const AtomicU64,
+    _segment: Arc<Mapping>,
+}
+
+// SAFETY: the pointers lead into the mapping, which `_segment` keeps, and everything there is
+// accessed as atomics.
+unsafe impl Send for Place {}
+// SAFETY: all accesses through the pointers are atomic, and `_segment` keeps the mapping.
+unsafe impl Sync for Place {}
+
+impl Place {
+    fn find_or_make(segment: &Arc<Mapping>, name: &str, count: u32) -> Result<Place, SegmentError> {
+        let request = Request {
+            name,
+            kind: Kind::counters(count),
+            lane_bytes: COUNTER_BYTES * u64::from(count),
+            own: FIRST_EPOCH,
+        };
+        let found = directory::find_or_make(segment, &request)?;
+        let layout = &segment.layout;
+        let (stride, count) = (layout.lane_bytes as usize, layout.lanes as u32);
+        // SAFETY: the directory has checked that the counters' bytes lie in every lane. The segment
+        // stays mapped as long as the `Arc` beside this value.
+        let lanes = unsafe { Lanes::new(found.in_lane_0 as *const _, stride, count) };
+        Ok(Place { lanes, epoch: found.own, _segment: Arc::clone(segment) })
+    }
+
+    #[inline(always)]
+    fn epoch(&self) -> &AtomicU64 {
+        // SAFETY: the word is in the mapping, which this value keeps.
+        unsafe { &*self.epoch }
+    }
+
+    #[inline(always)]
+    fn add(&self, counter: usize, n: i64) {
+        self.lanes.add(counter, self.epoch(), cpu::hint(), n);
+    }
+
+    fn sum(&self, sums: &mut [i64]) {
+        self.lanes.sum(self.epoch(), sums);
+    }
+}
+
+/// A counter that processes share, and whose exact value each of them can read at any time.
+///
+/// [`Segment::counter`](super::Segment::counter) makes it. A handle is a few words; clones lead to
+/// the same counter, and keep the segment attached.
+///
+/// Adds never wait. A process that is killed at any instruction has made each of its adds or not,
+/// and holds nothing that others would wait for. Values are `i64` and wrap around on overflow.
+///
+/// | | cost | waits for |
+/// |---|---|---|
+/// | [`add`] | one locked instruction on a cache line of this CPU | nothing; lock-free |
+/// | [`sum`] | two exchanges for each lane | nothing; lock-free |
+///
+/// [`add`]: SharedCounter::add
+/// [`sum`]: SharedCounter::sum
+///
+/// # Consistency and memory order
+///
+/// All operations are linearizable, as those of [`Counter`](crate::Counter) are. What a thread did
+/// before an `add` happens before the return of each `sum` that includes it, also if the threads
+/// are of two processes.
+///
+/// ```
+/// # fn main() -> Result<(), thiscpu::SegmentError> {
+/// let segment = thiscpu::Segment::anonymous()?;
+/// let requests = segment.counter("requests")?;
+/// requests.inc();
+/// assert_eq!(requests.sum(), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SharedCounter(Place);
+
+impl SharedCounter {
+    pub(super) fn find_or_make(
+        segment: &Arc<Mapping>,
+        name: &str,
+    ) -> Result<SharedCounter, SegmentError> {
+        Place::find_or_make(segment, name, 1).map(SharedCounter)
+    }
+
+    /// Adds `n`, which may be negative.
+    ///
+    /// May be called from signal handlers and after `fork`. Costs about what one uncontended atomic
+    /// addition costs for amounts below 32,768, and about twice that for larger ones.
+    #[inline]
+    pub fn add(&self, n: i64) {
+        self.0.add(0, n);
+    }
+
+    /// Adds 1, as [`add`](SharedCounter::add) does.
+    #[inline]
+    pub fn inc(&self) {
+        self.add(1);
+    }
+
+    /// Subtracts 1, as [`add`](SharedCounter::add) does.
+    #[inline]
+    pub fn dec(&self) {
+        self.add(-1);
+    }
+
+    /// Returns the exact value at one instant of the call.
+    ///
+    /// Includes every add that happened before the call, in any process. Adds go on meanwhile; one
+    /// that meets the sum takes a second locked instruction. May be called from signal handlers and
+    /// after `fork`.
+    pub fn sum(&self) -> i64 {
+        let mut sum = [0];
+        self.0.sum(&mut sum);
+        sum[0]
+    }
+}
+
+impl fmt::Debug for SharedCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedCounter").field("sum", &self.sum()).finish()
+    }
+}
+
+/// `N` counters that processes share, and that are read at one instant.
+///
+/// [`Segment::counters`](super::Segment::counters) makes them. Everything that
+/// [`SharedCounter`] says holds for each of them.
+///
+/// ```
+/// # fn main() -> Result<(), thiscpu::SegmentError> {
+/// let segment = thiscpu::Segment::anonymous()?;
+/// let [started, ended] = [0, 1];
+/// let requests = segment.counters::<2>("requests")?;
+/// requests.add(started, 1);
+/// requests.add(ended, 1);
+/// assert_eq!(requests.sum(), [1, 1]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SharedCounters<const N: usize>(Place);
+
+impl<const N: usize> SharedCounters<N> {
+    const IS_COUNT: () = assert!(N >= 1 && N <= 4096, "a group has 1 to 4,096 counters");
+
+    pub(super) fn find_or_make(
+        segment: &Arc<Mapping>,
+        name: &str,
+    ) -> Result<SharedCounters<N>, SegmentError> {
+        let () = Self::IS_COUNT;
+        Place::find_or_make(segment, name, N as u32).map(SharedCounters)
+    }
+
+    /// Adds `n` to a counter, as [`SharedCounter::add`] does.
+    ///
+    /// # Panics
+    ///
+    /// If `counter` is not below `N`.
+    #[inline]
+    pub fn add(&self, counter: usize, n: i64) {
+        assert!(counter < N, "counter {counter} of {N}");
+        self.0.add(counter, n);
+    }
+
+    /// Returns the exact values of all counters at one instant of the call.
+    ///
+    /// Costs two exchanges for each counter and lane; otherwise as [`SharedCounter::sum`].
+    pub fn sum(&self) -> [i64; N] {
+        let mut sums = [0; N];
+        self.0.sum(&mut sums);
+        sums
+    }
+
+    /// Stores the exact values of all counters at one instant of the call.
+    ///
+    /// As [`sum`](SharedCounters::sum), without an array on the stack.
+    pub fn snapshot_into(&self, sums: &mut [i64; N]) {
+        self.0.sum(sums);
+    }
+}
+
+impl<const N: usize> fmt::Debug for SharedCounters<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedCounters").field("sums", &self.sum()).finish()
+    }
+}

@@ -1,0 +1,27 @@
+//! Which lane a thread adds in.
+//!
+//! Any lane is right. The one of the CPU that the thread is on has a cache line that is close.
+
+use crate::sys::Host;
+use crate::sys::machine::Machine as _;
+use crate::sys::rseq;
+use crate::sys::startup;
+
+/// Returns the CPU that this thread is on, or was on a moment ago.
+#[inline(always)]
+pub(super) fn hint() -> u32 {
+    match rseq::cpu_hint() {
+        Some(cpu) => cpu,
+        None => slow_hint(),
+    }
+}
+
+/// Registers the thread if this library registers threads, and asks the system for the CPU.
+#[cold]
+fn slow_hint() -> u32 {
+    let tier = startup::tier_or_best();
+    // The next call finds an area, if there is one.
+    Host::register(tier);
+    // SAFETY: sched_getcpu has no preconditions; it fails with -1.
+    u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+}

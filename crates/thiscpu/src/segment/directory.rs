@@ -1,0 +1,155 @@
+//! Objects by name: records, and an index of them.
+//!
+//! A record is written into memory of its own, and then its offset is exchanged into a free entry
+//! of the index. That exchange publishes the object. A process that dies before it leaves memory
+//! that nobody uses; one that dies after it leaves the object.
+
+use super::error::{SegmentError, SegmentErrorKind};
+use super::mapping::Mapping;
+use crate::sys::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+
+/// The longest name, in bytes.
+const NAME_MAX: usize = 200;
+/// Words of a record before its name.
+const HEAD: u64 = 4;
+
+/// Words of a record: the kind of the object and how many counters it has.
+const KIND: usize = 0;
+/// Where the object's banks begin in each lane.
+const LANE_AT: usize = 1;
+/// The first word that belongs to the object itself.
+const OWN: usize = 2;
+/// The length of the name, in bytes.
+const NAME_LEN: usize = 3;
+
+/// The kind of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    number: u32,
+    /// How many of it there are side by side.
+    count: u32,
+}
+
+impl Kind {
+    pub(super) const fn counters(count: u32) -> Kind {
+        Kind { number: 1, count }
+    }
+
+    fn to_word(self) -> u64 {
+        u64::from(self.number) << 32 | u64::from(self.count)
+    }
+}
+
+/// The properties of an object to be made.
+pub(super) struct Request<'a> {
+    pub(super) name: &'a str,
+    pub(super) kind: Kind,
+    /// The bytes that it takes in each lane.
+    pub(super) lane_bytes: u64,
+    /// The first value of its own word.
+    pub(super) own: u64,
+}
+
+/// An object that exists.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'a> {
+    /// The word that belongs to the object.
+    pub(super) own: &'a AtomicU64,
+    /// The address of its bytes in lane 0.
+    pub(super) in_lane_0: usize,
+}
+
+/// Finds an object, or makes it.
+pub(super) fn find_or_make<'a>(
+    mapping: &'a Mapping,
+    request: &Request<'_>,
+) -> Result<Found<'a>, SegmentError> {
+    let error = |kind| mapping.error(kind);
+    let name = request.name.as_bytes();
+    if name.is_empty() || name.len() > NAME_MAX || request.name.chars().any(char::is_control) {
+        return Err(error(SegmentErrorKind::InvalidName));
+    }
+    let entries = mapping.layout.index_entries;
+    let index = mapping.words(mapping.layout.index_at(), entries);
+    let index = index.ok_or_else(|| error(SegmentErrorKind::Damaged { field: "index" }))?;
+    let mut made = None;
+    let first = hash(name) & (entries - 1);
+    for step in 0..entries {
+        let entry = &index[((first + step) & (entries - 1)) as usize];
+        // Acquire: pairs with the exchange below; a record whose offset is seen is written.
+        let mut at = entry.load(Acquire);
+        if at == 0 {
+            let own = match made {
+                Some(own) => own,
+                None => *made.insert(make(mapping, request)?),
+            };
+            // AcqRel: releases the record, and acquires another's that came first.
+            at = entry.compare_exchange(0, own, AcqRel, Acquire).map_or_else(|now| now, |_| own);
+        }
+        if let Some(found) = check(mapping, request, at).map_err(error)? {
+            return Ok(found);
+        }
+    }
+    Err(error(SegmentErrorKind::Full))
+}
+
+/// Returns the object of a record, `None` if it has another name.
+fn check<'a>(
+    mapping: &'a Mapping,
+    request: &Request<'_>,
+    at: u64,
+) -> Result<Option<Found<'a>>, SegmentErrorKind> {
+    let damaged = SegmentErrorKind::Damaged { field: "record" };
+    let name = request.name.as_bytes();
+    let length = HEAD + words_of(name).count() as u64;
+    let is_in_area = at >= mapping.layout.shared_at() && at < mapping.layout.lanes_at();
+    // A record of another name may be shorter. Reading on is harmless: the lanes come behind it.
+    let record = mapping.words(at, length).filter(|_| is_in_area).ok_or(damaged.clone())?;
+    // Relaxed: the load of the index acquired what never changes again.
+    let load = |word: usize| record[word].load(Relaxed);
+    let mut words = words_of(name).zip(&record[HEAD as usize..]);
+    if load(NAME_LEN) != name.len() as u64 || words.any(|(own, its)| own != its.load(Relaxed)) {
+        return Ok(None);
+    }
+    if load(KIND) != request.kind.to_word() {
+        return Err(SegmentErrorKind::OtherKind);
+    }
+    let in_lane_0 = mapping.in_lanes(load(LANE_AT), request.lane_bytes).ok_or(damaged)?;
+    Ok(Some(Found { own: &record[OWN], in_lane_0 }))
+}
+
+/// Writes the record of a new object, and returns its offset.
+fn make(mapping: &Mapping, request: &Request<'_>) -> Result<u64, SegmentError> {
+    let name = request.name.as_bytes();
+    let length = HEAD + words_of(name).count() as u64;
+    let lane_at = mapping.take_in_lanes(request.lane_bytes)?;
+    let at = mapping.take_shared(8 * length)?;
+    let record = mapping.words(at, length).ok_or_else(|| mapping.error(SegmentErrorKind::Full))?;
+    let head = [request.kind.to_word(), lane_at, request.own, name.len() as u64];
+    // Relaxed: the exchange in `find_or_make` releases the record.
+    record.iter().zip(head.into_iter().chain(words_of(name))).for_each(|(word, value)| {
+        word.store(value, Relaxed);
+    });
+    Ok(at)
+}
+
+/// Returns a name as words, the last one filled with zeros.
+fn words_of(name: &[u8]) -> impl Iterator<Item = u64> {
+    name.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    })
+}
+
+/// Returns the 64-bit FNV-1a hash of a name.
+fn hash(name: &[u8]) -> u64 {
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // The low bits of FNV-1a depend on few bits of the name.
+    hash ^ hash >> 32
+}

@@ -1,0 +1,185 @@
+//! The error of segments.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// An error of a segment; its message says what failed, why, and what to do.
+///
+/// A call that fails changes nothing that others can see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentError {
+    path: Option<PathBuf>,
+    kind: SegmentErrorKind,
+}
+
+/// Why a call of a segment failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SegmentErrorKind {
+    /// The system refused a call.
+    System {
+        /// What the call was to do, such as "open".
+        action: &'static str,
+        /// The error number.
+        errno: i32,
+    },
+    /// The file is not a segment, or its creator has not finished it.
+    NotASegment,
+    /// A machine of the other byte order created the segment.
+    ForeignByteOrder,
+    /// Another version of this library created the segment.
+    OtherFormat {
+        /// The number of the segment's format.
+        found: u64,
+        /// The number that this version uses.
+        known: u64,
+    },
+    /// A field of the segment has a value that this library never writes.
+    Damaged {
+        /// The field.
+        field: &'static str,
+    },
+    /// Another user owns the file, and could change what it says.
+    ForeignOwner {
+        /// The user who owns it.
+        owner: u32,
+    },
+    /// More users may write to the file than the options allow.
+    WritableByOthers {
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// An option is out of its range.
+    OptionOutOfRange {
+        /// The option.
+        option: &'static str,
+        /// The lowest value.
+        min: u64,
+        /// The highest value.
+        max: u64,
+    },
+    /// A name of an object is empty, longer than 200 bytes, or has a control character.
+    InvalidName,
+    /// The object of this name is of another kind, or has another number of counters.
+    OtherKind,
+    /// The segment has no room for another object.
+    Full,
+}
+
+impl SegmentError {
+    pub(super) fn new(path: Option<&Path>, kind: SegmentErrorKind) -> SegmentError {
+        SegmentError { path: path.map(Path::to_owned), kind }
+    }
+
+    pub(super) fn into_kind(self) -> SegmentErrorKind {
+        self.kind
+    }
+
+    fn is_errno(&self, wanted: i32) -> bool {
+        matches!(self.kind, SegmentErrorKind::System { errno, .. } if errno == wanted)
+    }
+
+    /// Returns whether the call failed because there is no such file.
+    pub(super) fn is_missing(&self) -> bool {
+        self.is_errno(libc::ENOENT)
+    }
+
+    /// Returns whether the call failed because there already is such a file.
+    pub(super) fn is_present(&self) -> bool {
+        self.is_errno(libc::EEXIST)
+    }
+
+    /// Returns why the call failed.
+    pub fn kind(&self) -> &SegmentErrorKind {
+        &self.kind
+    }
+
+    /// Returns the path of the segment, if it has one.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+}
+
+impl fmt::Display for SegmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = match self.kind {
+            SegmentErrorKind::System { action, .. } => action,
+            SegmentErrorKind::InvalidName
+            | SegmentErrorKind::OtherKind
+            | SegmentErrorKind::Full => "find or make an object in",
+            SegmentErrorKind::OptionOutOfRange { .. } => "create",
+            _ => "attach to",
+        };
+        match &self.path {
+            Some(path) => write!(f, "cannot {action} segment {}: ", path.display())?,
+            None => write!(f, "cannot {action} a segment without a name: ")?,
+        }
+        self.kind.fmt(f)
+    }
+}
+
+impl fmt::Display for SegmentErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            SegmentErrorKind::System { errno, .. } => {
+                write!(f, "{}; {}", std::io::Error::from_raw_os_error(errno), advice(errno))
+            }
+            SegmentErrorKind::NotASegment => {
+                f.write_str("it is not a segment; check the path, or remove the file")
+            }
+            SegmentErrorKind::ForeignByteOrder => f.write_str(
+                "a machine of the other byte order made it; remove it, and create it on this one",
+            ),
+            SegmentErrorKind::OtherFormat { found, known } => write!(
+                f,
+                "it has format {found}, and this version of thiscpu knows format {known}; let all \
+                 its processes end, and create it anew"
+            ),
+            SegmentErrorKind::Damaged { field } => {
+                write!(f, "its {field} is damaged; let all its processes end, and create it anew")
+            }
+            SegmentErrorKind::ForeignOwner { owner } => write!(
+                f,
+                "user {owner} owns it; name that user in the options if you trust it, or remove \
+                 the file"
+            ),
+            SegmentErrorKind::WritableByOthers { mode } => write!(
+                f,
+                "its mode {mode:o} lets more users write than the options allow; allow the mode in \
+                 the options, or change it with chmod"
+            ),
+            SegmentErrorKind::OptionOutOfRange { option, min, max } => {
+                write!(f, "{option} is out of range; use {min} to {max}")
+            }
+            SegmentErrorKind::InvalidName => f.write_str(
+                "the object's name is not valid; use 1 to 200 bytes without control characters",
+            ),
+            SegmentErrorKind::OtherKind => f.write_str(
+                "the object of this name is of another kind or size; use another name, or the \
+                 kind and size that it was made with",
+            ),
+            SegmentErrorKind::Full => {
+                f.write_str("it has no room for another object; create it with more `max_bytes`")
+            }
+        }
+    }
+}
+
+/// Returns what to do about an error number.
+fn advice(errno: i32) -> &'static str {
+    match errno {
+        libc::ENOENT => "create it first, and check that its directory exists",
+        libc::EEXIST => "open it, or remove it",
+        libc::EACCES | libc::EPERM => "run as its owner, or change its mode",
+        libc::ENOSPC | libc::EDQUOT => "make room on its file system, or raise that one's size",
+        libc::EFBIG => "raise the limit on file sizes (`ulimit -f`), or lower `max_bytes`",
+        libc::ENOMEM => "raise the limit on address space (`ulimit -v`), or lower `max_bytes`",
+        libc::EMFILE | libc::ENFILE => "raise the limit on open files (`ulimit -n`)",
+        libc::EOPNOTSUPP | libc::EISDIR => "put it on a tmpfs, such as /dev/shm",
+        libc::ELOOP => "give the path of the file itself: it is a symbolic link",
+        libc::EBADF => "do not close descriptors that belong to this library",
+        _ => "see the documentation of segments",
+    }
+}
+
+impl std::error::Error for SegmentError {}

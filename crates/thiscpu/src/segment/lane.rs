@@ -1,0 +1,172 @@
+//! A lane of a shared counter: a count that anybody can add to, and anybody can seal.
+//!
+//! A lane has two banks, each a pair of words that the processor changes together:
+//!
+//! ```text
+//! first    delta (40 bits, signed) | epoch (23 bits) | sealed (1 bit)
+//! second   saved (64 bits)
+//! ```
+//!
+//! | bank | its count | who may change it |
+//! |---|---|---|
+//! | open | saved + delta | adders: an addition to the first word |
+//! | sealed | saved; delta is void | an adder of a later epoch, which opens it |
+//!
+//! An adder adds before it knows whether the bank is open. The old value of the word tells. If the
+//! bank was sealed, the addition had no effect: opening the bank drops the void delta.
+//!
+//! The bank's epoch is that of its last opening or seal. So an exchange that would open a bank for
+//! an epoch that is over fails: the seal of that epoch has changed the word.
+
+use crate::sys::double::Double;
+
+/// The epoch of new counters, whose banks are zeros: open, and both of epoch 0.
+pub(super) const FIRST_EPOCH: u64 = 2;
+
+const SEALED: u64 = 1;
+/// Where delta begins. A model has words of 32 bits.
+const DELTA_AT: u32 = if cfg!(thiscpu_model) { 8 } else { 24 };
+const TAG: u64 = (1 << DELTA_AT) - 1;
+/// Epochs in a bank are numbers modulo this: 2^23.
+const EPOCHS: u64 = 1 << (DELTA_AT - 1);
+
+/// Amounts from this on are saved at once, so that delta cannot overflow before it is saved.
+///
+/// Delta holds 2^39. An adder that finds 2^38 or more saves it. Until then each other thread can
+/// have added once more, and there are at most 2^22 threads: 2^38 + 2^22 * 2^15 is below 2^39.
+const SMALL: i64 = if cfg!(thiscpu_model) { 1 << 10 } else { 1 << 15 };
+/// A delta of this or more is saved by the adder that finds it.
+const FULL: i64 = if cfg!(thiscpu_model) { 1 << 20 } else { 1 << 38 };
+
+/// The result of an addition to the first word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    /// The bank was open: the addition has happened.
+    Counted,
+    /// The bank was open, and its delta is so large that it should be saved.
+    Full,
+    /// The bank was sealed: nothing has happened.
+    Void,
+}
+
+/// A later flip has changed a bank that a sum looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Overtaken;
+
+/// One bank of one lane of one counter.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(super) struct Bank(Double);
+
+#[derive(Clone, Copy, Debug)]
+struct First(u64);
+
+impl First {
+    fn new(delta: i64, epoch: u64, sealed: u64) -> First {
+        First((delta as u64) << DELTA_AT | (epoch % EPOCHS) << 1 | sealed)
+    }
+
+    fn delta(self) -> i64 {
+        self.0 as i64 >> DELTA_AT
+    }
+
+    fn is_sealed(self) -> bool {
+        self.0 & SEALED != 0
+    }
+
+    /// Returns whether the bank was opened or sealed for `epoch`.
+    fn is_of(self, epoch: u64) -> bool {
+        (self.0 & TAG) >> 1 == epoch % EPOCHS
+    }
+
+    fn is_sealed_for(self, epoch: u64) -> bool {
+        self.is_sealed() && self.is_of(epoch)
+    }
+
+    /// Returns whether the bank is open for `epoch`, which zeroed memory is for its first epoch.
+    fn is_open_for(self, epoch: u64) -> bool {
+        let is_zeroed = epoch <= FIRST_EPOCH && self.is_of(0);
+        !self.is_sealed() && (self.is_of(epoch) || is_zeroed)
+    }
+}
+
+impl Bank {
+    /// Returns a bank as zeroed memory is: open, for epoch 0.
+    #[cfg(thiscpu_model)]
+    pub(super) const fn new() -> Bank {
+        Bank(Double::new([0, 0]))
+    }
+
+    /// Returns whether [`add_small`](Self::add_small) takes the amount.
+    #[inline(always)]
+    pub(super) fn is_small(n: i64) -> bool {
+        (-SMALL..SMALL).contains(&n)
+    }
+
+    /// Adds a small amount, if the bank is open.
+    ///
+    /// One locked addition, which orders as an acquire and a release: it pairs with the exchange of
+    /// [`seal`](Self::seal), so a sum that counts this addition sees what preceded it.
+    #[inline(always)]
+    pub(super) fn add_small(&self, n: i64) -> Added {
+        let old = First(self.0.add_first((n as u64) << DELTA_AT));
+        if old.is_sealed() {
+            return Added::Void;
+        }
+        // Not a branch for each sign: the difference is unsigned.
+        match (old.delta().wrapping_add(FULL) as u64) < 2 * FULL as u64 {
+            true => Added::Counted,
+            false => Added::Full,
+        }
+    }
+
+    /// Adds any amount, and saves delta. Opens a bank that was sealed two epochs ago.
+    ///
+    /// Returns false if the bank has just changed, or if `epoch` is over and the bank is sealed.
+    pub(super) fn add_saved(&self, n: i64, epoch: u64) -> bool {
+        let [first, saved] = self.0.load();
+        let old = First(first);
+        // A bank that is open keeps its epoch, whichever that is.
+        let (tag, delta) = match old.is_sealed() {
+            false => (first & TAG, old.delta()),
+            true if old.is_sealed_for(epoch.wrapping_sub(2)) => (First::new(0, epoch, 0).0, 0),
+            true => return false,
+        };
+        let saved_now = saved.wrapping_add(delta as u64).wrapping_add(n as u64);
+        self.0.exchange([first, saved], [tag, saved_now])
+    }
+
+    /// Seals the bank for `epoch`, and returns its count.
+    ///
+    /// Anybody may repeat this. Fails if the bank was opened or sealed for a later epoch.
+    pub(super) fn seal(&self, epoch: u64) -> Result<i64, Overtaken> {
+        loop {
+            let [first, saved] = self.0.load();
+            let old = First(first);
+            let delta = if old.is_open_for(epoch) {
+                old.delta()
+            } else if old.is_sealed_for(epoch.wrapping_sub(2)) {
+                0
+            } else if old.is_sealed_for(epoch) {
+                return self.sealed_count(epoch);
+            } else {
+                return Err(Overtaken);
+            };
+            let count = saved.wrapping_add(delta as u64);
+            if self.0.exchange([first, saved], [First::new(0, epoch, SEALED).0, count]) {
+                return Ok(count as i64);
+            }
+        }
+    }
+
+    /// Returns the count of a bank that was sealed for `epoch`.
+    fn sealed_count(&self, epoch: u64) -> Result<i64, Overtaken> {
+        // Acquire, both: the first word is looked at again after the second. If it has not left the
+        // epoch's seal, the second word has not changed since the seal.
+        let saved = self.0.second();
+        match First(self.0.first()).is_sealed_for(epoch) {
+            true => Ok(saved as i64),
+            false => Err(Overtaken),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The places of everything in a segment, and its header.
+//!
+//! ```text
+//! header     0        who made it, and its sizes; never changes once published
+//!            128      the parts in use
+//! index      4096     offsets of records, by the hash of their names
+//! shared              records, one after the other
+//! lanes               for each lane, the banks of all counters
+//! ```
+//!
+//! A participant copies the sizes once, and checks them against the length of the file. Whatever
+//! others write later, it accesses nothing outside its mapping.
+
+use crate::sys::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use crate::sys::cpu_set::CPUS_MAX;
+
+use super::error::SegmentErrorKind;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"thiscpu\x1a");
+/// The number of this layout and of the protocols on it.
+const FORMAT: u64 = 1;
+/// Sizes of areas are multiples of this: the largest size of a page.
+pub(super) const PAGE: u64 = 64 << 10;
+/// Where the index begins.
+const INDEX_AT: u64 = 4096;
+
+pub(super) const LANES_MAX: u64 = CPUS_MAX as u64;
+pub(super) const BYTES_MIN: u64 = 1 << 20;
+pub(super) const BYTES_MAX: u64 = 1 << 40;
+
+/// The start of a segment.
+#[repr(C)]
+pub(super) struct Header {
+    /// Published last.
+    magic: AtomicU64,
+    format: AtomicU64,
+    /// Features that a participant must know; none are defined.
+    features: AtomicU64,
+    nonce: AtomicU64,
+    lanes: AtomicU64,
+    index_entries: AtomicU64,
+    shared_bytes: AtomicU64,
+    lane_bytes: AtomicU64,
+    _reserved: [AtomicU64; 8],
+    /// The used part of the shared area.
+    pub(super) shared: Area,
+    /// The used part of each lane.
+    pub(super) lane: Area,
+}
+
+/// The used part of an area.
+#[repr(C)]
+pub(super) struct Area {
+    /// Bytes that records or counters have, from the start.
+    pub(super) used: AtomicU64,
+    /// Bytes that the file system has given memory.
+    pub(super) allocated: AtomicU64,
+}
+
+/// The sizes of a segment, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) lanes: u64,
+    /// A power of two.
+    pub(super) index_entries: u64,
+    pub(super) shared_bytes: u64,
+    pub(super) lane_bytes: u64,
+}
+
+impl Layout {
+    /// Lays out a new segment of at most `max_bytes`.
+    ///
+    /// Half of it is for the shared area, and half for lanes.
+    pub(super) fn with_max_bytes(lanes: u64, max_bytes: u64) -> Layout {
+        let half = max_bytes / 2;
+        let pages = |bytes: u64| (bytes / PAGE).max(1) * PAGE;
+        Layout {
+            lanes,
+            index_entries: (half / 512).next_power_of_two().clamp(512, 1 << 24),
+            shared_bytes: pages(half),
+            lane_bytes: pages(half / lanes),
+        }
+    }
+
+    pub(super) const fn index_at(&self) -> u64 {
+        INDEX_AT
+    }
+
+    /// Returns where the shared area begins. Nothing that it holds is at 0.
+    pub(super) fn shared_at(&self) -> u64 {
+        (INDEX_AT + 8 * self.index_entries).next_multiple_of(PAGE)
+    }
+
+    pub(super) fn lanes_at(&self) -> u64 {
+        self.shared_at() + self.shared_bytes
+    }
+
+    /// Returns the length of the file, in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.lanes_at() + self.lanes * self.lane_bytes
+    }
+
+    /// Returns an error that names a size that no segment has.
+    fn check(&self) -> Result<(), SegmentErrorKind> {
+        let is_area =
+            |bytes: u64| (PAGE..=BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(PAGE);
+        let entries = self.index_entries;
+        let damaged = |field| Err(SegmentErrorKind::Damaged { field });
+        if !(1..=LANES_MAX).contains(&self.lanes) {
+            return damaged("number of lanes");
+        }
+        if !entries.is_power_of_two() || !(512..=1 << 24).contains(&entries) {
+            return damaged("index size");
+        }
+        if !is_area(self.shared_bytes) || !is_area(self.lane_bytes) {
+            return damaged("area size");
+        }
+        Ok(())
+    }
+}
+
+impl Header {
+    /// Writes the sizes of a new segment, and then publishes it.
+    pub(super) fn publish(&self, layout: &Layout, nonce: u64) {
+        // Relaxed: the store of `magic` releases them.
+        self.format.store(FORMAT, Relaxed);
+        self.nonce.store(nonce, Relaxed);
+        self.lanes.store(layout.lanes, Relaxed);
+        self.index_entries.store(layout.index_entries, Relaxed);
+        self.shared_bytes.store(layout.shared_bytes, Relaxed);
+        self.lane_bytes.store(layout.lane_bytes, Relaxed);
+        // Release: pairs with the Acquire in `check`.
+        self.magic.store(MAGIC, Release);
+    }
+
+    /// Returns the sizes of a segment in a file of `len` bytes.
+    pub(super) fn check(&self, len: u64) -> Result<Layout, SegmentErrorKind> {
+        // Acquire: pairs with the Release in `publish`.
+        match self.magic.load(Acquire) {
+            MAGIC => {}
+            magic if magic == MAGIC.swap_bytes() => return Err(SegmentErrorKind::ForeignByteOrder),
+            _ => return Err(SegmentErrorKind::NotASegment),
+        }
+        // Relaxed: the load above acquires them.
+        let found = self.format.load(Relaxed);
+        if found != FORMAT {
+            return Err(SegmentErrorKind::OtherFormat { found, known: FORMAT });
+        }
+        if self.features.load(Relaxed) != 0 {
+            return Err(SegmentErrorKind::Damaged { field: "set of features" });
+        }
+        let layout = Layout {
+            lanes: self.lanes.load(Relaxed),
+            index_entries: self.index_entries.load(Relaxed),
+            shared_bytes: self.shared_bytes.load(Relaxed),
+            lane_bytes: self.lane_bytes.load(Relaxed),
+        };
+        layout.check()?;
+        match layout.len() == len {
+            true => Ok(layout),
+            false => Err(SegmentErrorKind::Damaged { field: "length" }),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Segments: memory that processes share, with counters that a kill cannot break.
+//!
+//! - `attached`: an attached segment;
+//! - `counter`: the public counters;
+//! - `cpu`: which lane a thread adds in;
+//! - `directory`: objects by name;
+//! - `lane`: a count that can be sealed;
+//! - `layout`: where everything is in the file;
+//! - `mapping`: the file in this process, and memory from it;
+//! - `options`: how a segment is created and opened;
+//! - `sums`: adds, and sums of one instant.
+
+mod lane;
+mod sums;
+
+#[cfg(not(thiscpu_model))]
+mod attached;
+#[cfg(not(thiscpu_model))]
+mod counter;
+#[cfg(not(thiscpu_model))]
+mod cpu;
+#[cfg(not(thiscpu_model))]
+mod directory;
+#[cfg(not(thiscpu_model))]
+mod error;
+#[cfg(not(thiscpu_model))]
+mod layout;
+#[cfg(not(thiscpu_model))]
+mod mapping;
+#[cfg(not(thiscpu_model))]
+mod options;
+
+#[cfg(not(thiscpu_model))]
+pub use self::attached::Segment;
+#[cfg(not(thiscpu_model))]
+pub use self::counter::{SharedCounter, SharedCounters};
+#[cfg(not(thiscpu_model))]
+pub use self::error::{SegmentError, SegmentErrorKind};
+#[cfg(not(thiscpu_model))]
+pub use self::options::{Existing, SegmentOptions};

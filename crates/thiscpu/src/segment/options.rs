@@ -1,0 +1,237 @@
+//! Creating and opening segments.
+
+use std::path::Path;
+
+use super::attached::Segment;
+use super::error::{SegmentError, SegmentErrorKind};
+use super::layout::{BYTES_MAX, BYTES_MIN, LANES_MAX, Layout};
+use super::mapping::{Mapping, system, with_c_path};
+use crate::sys::Host;
+use crate::sys::machine::Machine as _;
+use crate::sys::shared_file::{self, SharedFile};
+use crate::sys::startup;
+
+/// How often two services may replace each other's segment before one gives up.
+const REPLACEMENTS_MAX: usize = 100;
+
+/// What to do with a segment that exists; see [`SegmentOptions::open_or_create`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// Attach to it, and go on with its counts.
+    Keep,
+    /// Replace it with a new one. Processes that are attached keep the old one.
+    Replace,
+}
+
+/// Options for creating and opening a segment.
+///
+/// ```
+/// # fn main() -> Result<(), thiscpu::SegmentError> {
+/// let segment = thiscpu::Segment::options().max_bytes(64 << 20).anonymous()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SegmentOptions {
+    lanes: Option<u32>,
+    max_bytes: Option<u64>,
+    mode: u32,
+    owner: Option<u32>,
+}
+
+impl Default for SegmentOptions {
+    fn default() -> Self {
+        SegmentOptions { lanes: None, max_bytes: None, mode: 0o600, owner: None }
+    }
+}
+
+impl SegmentOptions {
+    /// Sets the number of lanes of a new segment: copies of each counter, to add in parallel.
+    ///
+    /// The default is one for each CPU that the machine can have. The range is 1 to 4,096.
+    pub fn lanes(&mut self, lanes: u32) -> &mut Self {
+        self.lanes = Some(lanes);
+        self
+    }
+
+    /// Sets the size that a new segment can reach, in bytes.
+    ///
+    /// A segment takes memory as objects are made. A counter takes 64 bytes, and 32 in each lane.
+    /// The default is 16 MiB and 2 MiB for each lane. The range is 1 MiB to 1 TiB.
+    pub fn max_bytes(&mut self, bytes: u64) -> &mut Self {
+        self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the permission bits of a new file, and those that an existing one may have at most.
+    ///
+    /// The default is 0600: a file that others may write is refused. The process's `umask` has no
+    /// effect.
+    pub fn mode(&mut self, mode: u32) -> &mut Self {
+        self.mode = mode & 0o777;
+        self
+    }
+
+    /// Names another user whose files are trusted, besides this process's own and root's.
+    pub fn owner(&mut self, user: u32) -> &mut Self {
+        self.owner = Some(user);
+        self
+    }
+
+    /// Creates a segment without a name.
+    ///
+    /// Children inherit it. Another program gets it by its [descriptor](Segment::as_fd).
+    ///
+    /// # Errors
+    ///
+    /// If an option is out of its range, or the system has no memory or descriptor left.
+    pub fn anonymous(&self) -> Result<Segment, SegmentError> {
+        let layout = self.layout(None)?;
+        let failed = |errno| SegmentError::new(None, system("create", errno));
+        let file = SharedFile::anonymous(c"thiscpu-segment").map_err(failed)?;
+        let mapping = Mapping::create(file, None, layout)?;
+        mapping.file.forbid_shrinking().map_err(failed)?;
+        Ok(Segment::new(mapping))
+    }
+
+    /// Creates a segment at a path where nothing is.
+    ///
+    /// # Errors
+    ///
+    /// If something is there, an option is out of its range, the directory's file system cannot
+    /// hold segments, or the system has no memory or descriptor left.
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<Segment, SegmentError> {
+        let path = path.as_ref();
+        let layout = self.layout(Some(path))?;
+        let failed = |errno| SegmentError::new(Some(path), system("create", errno));
+        let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let file = with_c_path(directory.unwrap_or(Path::new(".")), |directory| {
+            SharedFile::unnamed_in(directory, self.mode).map_err(failed)
+        })?;
+        // The file gets its name when it is complete, so nobody finds half a segment.
+        let mapping = Mapping::create(file, Some(path), layout)?;
+        with_c_path(path, |path| mapping.file.link(path).map_err(failed))?;
+        Ok(Segment::new(mapping))
+    }
+
+    /// Attaches to the segment at a path.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, if the file is not a segment of this version, is damaged, or belongs to
+    /// others than the options allow, or if the system has no memory or descriptor left.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Segment, SegmentError> {
+        let path = path.as_ref();
+        let error = |kind| SegmentError::new(Some(path), kind);
+        startup::tier_or_best();
+        let file = with_c_path(path, |path| {
+            SharedFile::open(path).map_err(|errno| error(system("open", errno)))
+        })?;
+        let status = file.status().map_err(|errno| error(system("open", errno)))?;
+        if !status.is_regular {
+            return Err(error(SegmentErrorKind::NotASegment));
+        }
+        let trusted = [Some(shared_file::user()), Some(0), self.owner];
+        if !trusted.contains(&Some(status.owner)) {
+            return Err(error(SegmentErrorKind::ForeignOwner { owner: status.owner }));
+        }
+        if status.mode & 0o022 & !self.mode != 0 {
+            return Err(error(SegmentErrorKind::WritableByOthers { mode: status.mode }));
+        }
+        Mapping::attach(file, Some(path)).map(Segment::new)
+    }
+
+    /// Attaches to the segment at a path, or creates it.
+    ///
+    /// Several processes may call this at once: with [`Existing::Keep`] all get one segment.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](SegmentOptions::open) and [`create`](SegmentOptions::create).
+    pub fn open_or_create(
+        &self,
+        path: impl AsRef<Path>,
+        existing: Existing,
+    ) -> Result<Segment, SegmentError> {
+        let path = path.as_ref();
+        let mut last = system("open", libc::EAGAIN);
+        for _ in 0..REPLACEMENTS_MAX {
+            let opened = match existing {
+                Existing::Keep => self.open(path),
+                Existing::Replace => self.remove_and_create(path),
+            };
+            let result = match opened {
+                Err(error) if error.is_missing() => self.create(path),
+                other => other,
+            };
+            match result {
+                // Another process has removed or created it since.
+                Err(error) if error.is_present() || error.is_missing() => last = error.into_kind(),
+                result => return result,
+            }
+        }
+        Err(SegmentError::new(Some(path), last))
+    }
+
+    fn remove_and_create(&self, path: &Path) -> Result<Segment, SegmentError> {
+        let removed = with_c_path(path, |name| {
+            SharedFile::unlink(name)
+                .map_err(|errno| SegmentError::new(Some(path), system("replace", errno)))
+        });
+        match removed {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => self.create(path),
+        }
+    }
+
+    /// Lays out a new segment, and starts the library up.
+    fn layout(&self, path: Option<&Path>) -> Result<Layout, SegmentError> {
+        let checked = |option, value: u64, min, max| match (min..=max).contains(&value) {
+            true => Ok(value),
+            false => {
+                let kind = SegmentErrorKind::OptionOutOfRange { option, min, max };
+                Err(SegmentError::new(path, kind))
+            }
+        };
+        startup::tier_or_best();
+        let lanes = self.lanes.map_or_else(|| Host::cpus() as u64, u64::from);
+        let lanes = checked("lanes", lanes, 1, LANES_MAX)?;
+        let max_bytes = self.max_bytes.unwrap_or((16 << 20) + (lanes << 21));
+        let max_bytes = checked("max_bytes", max_bytes, BYTES_MIN, BYTES_MAX)?;
+        Ok(Layout::with_max_bytes(lanes, max_bytes))
+    }
+}
+
+impl Segment {
+    /// Returns the default options.
+    pub fn options() -> SegmentOptions {
+        SegmentOptions::default()
+    }
+
+    /// Creates a segment at a path, as [`SegmentOptions::create`] does by default.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn create(path: impl AsRef<Path>) -> Result<Segment, SegmentError> {
+        Segment::options().create(path)
+    }
+
+    /// Attaches to the segment at a path, as [`SegmentOptions::open`] does by default.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn open(path: impl AsRef<Path>) -> Result<Segment, SegmentError> {
+        Segment::options().open(path)
+    }
+
+    /// Creates a segment without a name, as [`SegmentOptions::anonymous`] does by default.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn anonymous() -> Result<Segment, SegmentError> {
+        Segment::options().anonymous()
+    }
+}

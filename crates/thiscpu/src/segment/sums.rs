@@ -1,0 +1,117 @@
+//! Adding to lanes, and exact sums of them at one instant.
+//!
+//! Counters that are read together share an epoch, and with it the instant of a sum. Bank
+//! `epoch % 2` of every lane is the active one. A sum takes three steps, and anybody may repeat
+//! each of them:
+//!
+//! 1. Seal the inactive bank of every lane, and add up the counts. Nobody opens it in this epoch.
+//! 2. Exchange the epoch for the next one. This is the instant of the sum.
+//! 3. Seal the bank of every lane that was active, and add up the counts.
+//!
+//! An addition takes effect when its lane's word changes, or at step 2 if its thread loaded the
+//! epoch before step 2 and changes the word after it. So each addition is before the instant, and
+//! in a bank that step 3 seals, or after it, and in the other bank.
+//!
+//! Nothing has to be recovered if a process dies between any two instructions. An adder's addition
+//! has happened or not. A sum that stopped after step 2 leaves open banks, which the next sum seals
+//! in its step 1. A sum that is overtaken by another starts again.
+
+use super::lane::{Added, Bank, Overtaken};
+use crate::sys::Host;
+use crate::sys::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire},
+};
+use crate::sys::machine::Machine as _;
+
+/// Where the banks of some counters are: in each lane, two for each counter, side by side.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lanes {
+    /// The first counter's first bank in lane 0.
+    first: *const Bank,
+    /// The distance between two lanes, in bytes.
+    stride: usize,
+    count: u32,
+}
+
+impl Lanes {
+    /// Describes banks in memory.
+    ///
+    /// # Safety
+    ///
+    /// In each of `count` lanes, which begin `stride` bytes apart, there are banks for each
+    /// counter that the caller will name. They stay mapped while the value or a copy is used.
+    pub(super) unsafe fn new(first: *const Bank, stride: usize, count: u32) -> Lanes {
+        Lanes { first, stride, count }
+    }
+
+    /// Returns the bank of `counter` in a lane that was active in `epoch`.
+    #[inline(always)]
+    fn bank(&self, lane: u32, counter: usize, epoch: u64) -> &Bank {
+        let at = lane as usize * self.stride + (2 * counter + (epoch & 1) as usize) * 16;
+        // SAFETY: callers pass lanes below the count and counters that exist, so `new`'s caller
+        // guarantees the bank.
+        unsafe { &*self.first.byte_add(at) }
+    }
+
+    /// Adds to a counter, in a lane near the CPU that this thread is on.
+    #[inline(always)]
+    pub(super) fn add(&self, counter: usize, epoch: &AtomicU64, cpu: u32, n: i64) {
+        let lane = if cpu < self.count { cpu } else { cpu % self.count };
+        // Acquire: pairs with the exchange in `try_sum`. The bank that this epoch names is accessed
+        // after the epoch.
+        let now = epoch.load(Acquire);
+        let bank = self.bank(lane, counter, now);
+        match if Bank::is_small(n) { bank.add_small(n) } else { Added::Void } {
+            Added::Counted => {}
+            // Another adder may save the delta first, or a sum: then there is nothing to do.
+            Added::Full => drop(bank.add_saved(0, now)),
+            Added::Void => self.add_slow(counter, epoch, lane, n),
+        }
+    }
+
+    /// Adds an amount that is not small, or that met a sealed bank.
+    #[cold]
+    #[inline(never)]
+    fn add_slow(&self, counter: usize, epoch: &AtomicU64, lane: u32, n: i64) {
+        loop {
+            // Acquire: as in `add`.
+            let now = epoch.load(Acquire);
+            if self.bank(lane, counter, now).add_saved(n, now) {
+                return;
+            }
+            Host::pause();
+        }
+    }
+
+    /// Stores the sums of all counters, as they were at one instant of the call.
+    pub(super) fn sum(&self, epoch: &AtomicU64, sums: &mut [i64]) {
+        loop {
+            // Acquire: pairs with the exchange below.
+            let now = epoch.load(Acquire);
+            if self.try_sum(epoch, now, sums).is_ok() {
+                return;
+            }
+            Host::pause();
+        }
+    }
+
+    fn try_sum(&self, epoch: &AtomicU64, now: u64, sums: &mut [i64]) -> Result<(), Overtaken> {
+        sums.fill(0);
+        self.seal(now.wrapping_sub(1), sums)?;
+        // AcqRel: releases the seals to adders that load the new epoch, and acquires those of the
+        // sum that made the old one.
+        epoch.compare_exchange(now, now.wrapping_add(1), AcqRel, Acquire).map_err(|_| Overtaken)?;
+        self.seal(now, sums)
+    }
+
+    /// Seals the bank of `epoch` in every lane, and adds the counts to `sums`.
+    fn seal(&self, epoch: u64, sums: &mut [i64]) -> Result<(), Overtaken> {
+        for lane in 0..self.count {
+            for (counter, sum) in sums.iter_mut().enumerate() {
+                *sum = sum.wrapping_add(self.bank(lane, counter, epoch).seal(epoch)?);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! Files that processes map together: on a tmpfs by name, or without one.
+//!
+//! All calls are bare system calls, because the C library's are cancellation points.
+
+use core::ffi::CStr;
+use core::ptr;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+
+use super::errno;
+
+/// An open file, and which one it is.
+///
+/// A program may close descriptors that are not its own, as `closefrom` does, and the number may
+/// then belong to another file. So each use first checks that it still is this file.
+#[derive(Debug)]
+pub(crate) struct SharedFile {
+    fd: RawFd,
+    device: u64,
+    inode: u64,
+}
+
+/// What a file's inode says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Status {
+    device: u64,
+    inode: u64,
+    pub(crate) is_regular: bool,
+    /// In bytes.
+    pub(crate) len: u64,
+    /// The user who owns it.
+    pub(crate) owner: u32,
+    /// The permission bits.
+    pub(crate) mode: u32,
+}
+
+/// Returns the result of a system call, or its error number.
+fn checked(result: libc::c_long) -> Result<i64, i32> {
+    match result {
+        -1 => Err(errno::last()),
+        result => Ok(result),
+    }
+}
+
+fn status_of(fd: RawFd) -> Result<Status, i32> {
+    // SAFETY: all zeroes is a valid `stat`.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: `stat` is valid for writes.
+    checked(unsafe { libc::syscall(libc::SYS_fstat, fd, &raw mut stat) })?;
+    Ok(Status {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        is_regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
+        len: stat.st_size as u64,
+        owner: stat.st_uid,
+        mode: stat.st_mode & 0o7777,
+    })
+}
+
+fn open(path: &CStr, flags: i32, mode: u32) -> Result<RawFd, i32> {
+    let flags = flags | libc::O_CLOEXEC;
+    // SAFETY: `path` ends with a zero byte.
+    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, mode) };
+    checked(fd).map(|fd| fd as RawFd)
+}
+
+impl SharedFile {
+    /// Takes over a descriptor.
+    pub(crate) fn from_fd(fd: OwnedFd) -> Result<SharedFile, i32> {
+        let Status { device, inode, .. } = status_of(fd.as_raw_fd())?;
+        Ok(SharedFile { fd: fd.into_raw_fd(), device, inode })
+    }
+
+    fn from_new(fd: RawFd) -> Result<SharedFile, i32> {
+        // SAFETY: a system call has just returned the descriptor, which nobody else knows.
+        SharedFile::from_fd(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Creates a file without a name, which nobody can shrink.
+    pub(crate) fn anonymous(name: &CStr) -> Result<SharedFile, i32> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: `name` ends with a zero byte.
+        let fd = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) };
+        checked(fd).and_then(|fd| SharedFile::from_new(fd as RawFd))
+    }
+
+    /// Creates a file in a directory that has no name yet.
+    pub(crate) fn unnamed_in(directory: &CStr, mode: u32) -> Result<SharedFile, i32> {
+        let file = open(directory, libc::O_TMPFILE | libc::O_RDWR, mode)?;
+        let file = SharedFile::from_new(file)?;
+        // The process's mask may have taken bits away.
+        // SAFETY: the call takes numbers.
+        checked(unsafe { libc::syscall(libc::SYS_fchmod, file.fd, mode) })?;
+        Ok(file)
+    }
+
+    /// Opens a file that exists; not through a symbolic link at the end of the path.
+    pub(crate) fn open(path: &CStr) -> Result<SharedFile, i32> {
+        // Without O_NONBLOCK, a pipe with the name would wait for its other end.
+        open(path, libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)
+            .and_then(SharedFile::from_new)
+    }
+
+    /// Gives a file from [`unnamed_in`](Self::unnamed_in) a name that does not exist yet.
+    pub(crate) fn link(&self, path: &CStr) -> Result<(), i32> {
+        let mut magic = [0_u8; 32];
+        let at = descriptor_path(self.fd, &mut magic);
+        let (here, follow) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+        // SAFETY: both paths end with a zero byte.
+        let by_proc = unsafe {
+            libc::syscall(libc::SYS_linkat, here, at.as_ptr(), here, path.as_ptr(), follow)
+        };
+        match checked(by_proc) {
+            // Without `/proc`, the kernel takes the descriptor itself (Linux 6.10).
+            Err(libc::ENOENT) => {
+                let (none, empty) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+                // SAFETY: both paths end with a zero byte.
+                let by_fd = unsafe {
+                    libc::syscall(libc::SYS_linkat, self.fd, none, here, path.as_ptr(), empty)
+                };
+                checked(by_fd).map(drop)
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Removes a name.
+    pub(crate) fn unlink(path: &CStr) -> Result<(), i32> {
+        // SAFETY: `path` ends with a zero byte.
+        let result = unsafe { libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0) };
+        checked(result).map(drop)
+    }
+
+    pub(crate) fn status(&self) -> Result<Status, i32> {
+        status_of(self.own_fd()?)
+    }
+
+    /// Returns the descriptor, or `EBADF` if it is closed or another file's.
+    pub(crate) fn own_fd(&self) -> Result<RawFd, i32> {
+        let status = status_of(self.fd)?;
+        let is_own = (status.device, status.inode) == (self.device, self.inode);
+        if is_own { Ok(self.fd) } else { Err(libc::EBADF) }
+    }
+
+    /// Sets the length of a new file, which takes no memory by that.
+    pub(crate) fn set_len(&self, bytes: u64) -> Result<(), i32> {
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: 0 };
+        // SAFETY: the call is given a valid structure. If it fails, that is unchanged.
+        unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+        if bytes > limit.rlim_cur {
+            // The kernel would send a signal that ends the process.
+            return Err(libc::EFBIG);
+        }
+        let len = bytes as libc::off_t;
+        // SAFETY: the call takes numbers.
+        checked(unsafe { libc::syscall(libc::SYS_ftruncate, self.fd, len) }).map(drop)
+    }
+
+    /// Forbids everybody to shrink an anonymous file.
+    pub(crate) fn forbid_shrinking(&self) -> Result<(), i32> {
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+        // SAFETY: the call takes numbers.
+        checked(unsafe { libc::syscall(libc::SYS_fcntl, self.fd, libc::F_ADD_SEALS, seals) })
+            .map(drop)
+    }
+
+    /// Gives a range of the file memory, so that no later access to it can fail.
+    pub(crate) fn allocate(&self, at: u64, bytes: u64) -> Result<(), i32> {
+        let fd = self.own_fd()?;
+        loop {
+            // SAFETY: the call takes numbers.
+            let result = unsafe {
+                libc::syscall(libc::SYS_fallocate, fd, 0, at as libc::off_t, bytes as libc::off_t)
+            };
+            match checked(result) {
+                // A signal interrupted the call, which has given the memory back.
+                Err(libc::EINTR) => {}
+                result => return result.map(drop),
+            }
+        }
+    }
+
+    /// Maps the file, readable and writable, and returns the address.
+    pub(crate) fn map(&self, bytes: usize) -> Result<usize, i32> {
+        let fd = self.own_fd()?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses aliases nothing of this
+        // process that is not a mapping of the file too.
+        let address =
+            unsafe { libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_SHARED, fd, 0) };
+        if address == libc::MAP_FAILED { Err(errno::last()) } else { Ok(address as usize) }
+    }
+}
+
+/// Unmaps a file.
+///
+/// # Safety
+///
+/// The range is from [`SharedFile::map`], and no code uses it any more.
+pub(crate) unsafe fn unmap(address: usize, bytes: usize) {
+    // SAFETY: the caller guarantees that the range is a mapping of its own, and unused.
+    unsafe { libc::munmap(address as *mut _, bytes) };
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        let _errno = errno::save();
+        if let Ok(fd) = self.own_fd() {
+            // SAFETY: the descriptor still is this file's, so it is this value's own.
+            unsafe { libc::syscall(libc::SYS_close, fd) };
+        }
+    }
+}
+
+/// Writes the path of a descriptor of this process.
+fn descriptor_path(fd: RawFd, buffer: &mut [u8; 32]) -> &CStr {
+    use std::io::Write as _;
+    let mut rest = &mut buffer[..];
+    // The buffer has room for the longest number, and its last byte stays 0.
+    let _ = write!(rest, "/proc/self/fd/{fd}");
+    CStr::from_bytes_until_nul(buffer).unwrap_or(c"")
+}
+
+/// Returns the effective user of this process.
+pub(crate) fn user() -> u32 {
+    // SAFETY: the call has no preconditions.
+    unsafe { libc::geteuid() }
+}
+
+/// Returns random bits, or at least different ones for each call.
+pub(crate) fn nonce() -> u64 {
+    let mut bits = 0_u64;
+    // SAFETY: the kernel writes at most 8 bytes to `bits`.
+    let got = unsafe { libc::syscall(libc::SYS_getrandom, &raw mut bits, 8, libc::GRND_NONBLOCK) };
+    if got == 8 {
+        return bits;
+    }
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the time to `now`.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    // SAFETY: the call has no preconditions.
+    let process = unsafe { libc::getpid() } as u64;
+    (now.tv_sec as u64) << 40 ^ (now.tv_nsec as u64) << 10 ^ process
+}
