@@ -19,6 +19,7 @@
 //! | [`Counters`] | several counters that are read at one instant |
 //! | [`Budget`] | a limit on units in use: about 1 ns a call while there is room |
 //! | [`Ledger`] | counters for each of many owners, such as tenants: [`Account`]s |
+//! | [`Segment`] | counters that several processes share: [`SharedCounter`], [`SharedCounters`] |
 //! | [`Cache`] | objects of one type, allocated from and freed to arrays on each CPU |
 //! | [`PerCpu`], [`PerCpuPair`], [`PerCpuStack`] | words, pairs and lists, one for each CPU |
 //!
@@ -79,6 +80,7 @@
 /// [`Ledger`]: crate::Ledger
 /// [`PerCpu`]: crate::PerCpu
 /// [`Reserve`]: crate::Reserve
+/// [`Segment`]: crate::Segment
 /// [`acquire_async`]: crate::Budget::acquire_async
 /// [`with_batch`]: crate::Counter::with_batch
 /// [benchmarks]: https://github.com/thiscpu/thiscpu/blob/main/docs/benchmarks.md
@@ -113,6 +115,11 @@ pub mod design {
     /// How per-CPU memory works.
     #[doc = include_str!("../docs/design/percpu.md")]
     pub mod percpu {}
+    /// How segments work.
+    ///
+    /// [`Segment`]: crate::Segment
+    #[doc = include_str!("../docs/design/segment.md")]
+    pub mod segment {}
     /// How caches work.
     ///
     /// [`Cache<T>`]: crate::Cache

@@ -28,4 +28,6 @@ pub use exhaustive::exhaustive;
 pub use machine::{Machine, Thread, advance_clock_1s, choose, leave_lanes, run_on, spawn, tick};
 pub(crate) use machine::{Model, local, tier};
 pub use random::{Schedule, random};
+
+pub use crate::segment::SharedCounters;
 pub(crate) use sections::Processor;

@@ -82,8 +82,8 @@ impl Mapping {
     }
 
     fn header(&self) -> &Header {
-        // SAFETY: the mapping is longer than a header and lives as long as this value; all fields are
-        // atomics.
+        // SAFETY: the mapping is longer than a header and lives as long as this value; all fields
+        // are atomics.
         unsafe { &*(self.base as *const Header) }
     }
 

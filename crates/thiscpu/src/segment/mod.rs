@@ -7,6 +7,7 @@
 //! - `lane`: a count that can be sealed;
 //! - `layout`: where everything is in the file;
 //! - `mapping`: the file in this process, and memory from it;
+//! - `modeled`: shared counters for the model, which has no files;
 //! - `options`: how a segment is created and opened;
 //! - `sums`: adds, and sums of one instant.
 
@@ -27,6 +28,8 @@ mod error;
 mod layout;
 #[cfg(not(thiscpu_model))]
 mod mapping;
+#[cfg(thiscpu_model)]
+mod modeled;
 #[cfg(not(thiscpu_model))]
 mod options;
 
@@ -36,5 +39,7 @@ pub use self::attached::Segment;
 pub use self::counter::{SharedCounter, SharedCounters};
 #[cfg(not(thiscpu_model))]
 pub use self::error::{SegmentError, SegmentErrorKind};
+#[cfg(thiscpu_model)]
+pub use self::modeled::SharedCounters;
 #[cfg(not(thiscpu_model))]
 pub use self::options::{Existing, SegmentOptions};

@@ -29,6 +29,10 @@ mod ordering_exhaustive;
 #[cfg(thiscpu_model)]
 mod run;
 #[cfg(thiscpu_model)]
+mod shared_counter;
+#[cfg(thiscpu_model)]
+mod shared_counter_exhaustive;
+#[cfg(thiscpu_model)]
 mod slab;
 #[cfg(thiscpu_model)]
 mod slab_constructed;
