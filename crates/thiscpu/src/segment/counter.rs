@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::cpu;
 use super::directory::{self, Kind, Request};
 use super::error::SegmentError;
-use super::lane::FIRST_EPOCH;
 use super::mapping::Mapping;
 use super::sums::Lanes;
 use crate::sys::atomic::AtomicU64;
@@ -34,7 +33,7 @@ impl Place {
             name,
             kind: Kind::counters(count),
             lane_bytes: COUNTER_BYTES * u64::from(count),
-            own: FIRST_EPOCH,
+            own: 0,
         };
         let found = directory::find_or_make(segment, &request)?;
         let layout = &segment.layout;

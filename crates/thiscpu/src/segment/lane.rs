@@ -15,13 +15,12 @@
 //! An adder adds before it knows whether the bank is open. The old value of the word tells. If the
 //! bank was sealed, the addition had no effect: opening the bank drops the void delta.
 //!
-//! The bank's epoch is that of its last opening or seal. So an exchange that would open a bank for
-//! an epoch that is over fails: the seal of that epoch has changed the word.
+//! The bank's epoch is that of its last opening or seal, so each of them changes the first word.
+//! Who opens or seals a bank loads it, then looks whether the epoch is still current, and then
+//! exchanges. If the epoch ends between the look and the exchange, the seal of that epoch has changed
+//! the word, and the exchange fails.
 
 use crate::sys::double::Double;
-
-/// The epoch of new counters, whose banks are zeros: open, and both of epoch 0.
-pub(super) const FIRST_EPOCH: u64 = 2;
 
 const SEALED: u64 = 1;
 /// Where delta begins. A model has words of 32 bits.
@@ -74,19 +73,8 @@ impl First {
         self.0 & SEALED != 0
     }
 
-    /// Returns whether the bank was opened or sealed for `epoch`.
-    fn is_of(self, epoch: u64) -> bool {
-        (self.0 & TAG) >> 1 == epoch % EPOCHS
-    }
-
     fn is_sealed_for(self, epoch: u64) -> bool {
-        self.is_sealed() && self.is_of(epoch)
-    }
-
-    /// Returns whether the bank is open for `epoch`, which zeroed memory is for its first epoch.
-    fn is_open_for(self, epoch: u64) -> bool {
-        let is_zeroed = epoch <= FIRST_EPOCH && self.is_of(0);
-        !self.is_sealed() && (self.is_of(epoch) || is_zeroed)
+        self.0 & TAG == First::new(0, epoch, SEALED).0
     }
 }
 
@@ -120,38 +108,40 @@ impl Bank {
         }
     }
 
-    /// Adds any amount, and saves delta. Opens a bank that was sealed two epochs ago.
+    /// Adds any amount, and saves delta. Opens a bank that is sealed, in the epoch that is current.
     ///
-    /// Returns false if the bank has just changed, or if `epoch` is over and the bank is sealed.
-    pub(super) fn add_saved(&self, n: i64, epoch: u64) -> bool {
+    /// `is_current` says whether the epoch that led here is not over. Returns false if it is, or if
+    /// the bank has just changed.
+    pub(super) fn add_saved(&self, n: i64, epoch: u64, is_current: impl FnOnce() -> bool) -> bool {
         let [first, saved] = self.0.load();
         let old = First(first);
         // A bank that is open keeps its epoch, whichever that is.
         let (tag, delta) = match old.is_sealed() {
             false => (first & TAG, old.delta()),
-            true if old.is_sealed_for(epoch.wrapping_sub(2)) => (First::new(0, epoch, 0).0, 0),
+            true if is_current() => (First::new(0, epoch, 0).0, 0),
             true => return false,
         };
         let saved_now = saved.wrapping_add(delta as u64).wrapping_add(n as u64);
         self.0.exchange([first, saved], [tag, saved_now])
     }
 
-    /// Seals the bank for `epoch`, and returns its count.
+    /// Seals the bank for `epoch`, and returns its count. Anybody may repeat this.
     ///
-    /// Anybody may repeat this. Fails if the bank was opened or sealed for a later epoch.
-    pub(super) fn seal(&self, epoch: u64) -> Result<i64, Overtaken> {
+    /// `is_current` says whether the step of the sum that seals this epoch is not over. If it is,
+    /// and the bank is not sealed for `epoch`, this fails.
+    pub(super) fn seal(&self, epoch: u64, is_current: impl Fn() -> bool) -> Result<i64, Overtaken> {
         loop {
             let [first, saved] = self.0.load();
             let old = First(first);
-            let delta = if old.is_open_for(epoch) {
-                old.delta()
-            } else if old.is_sealed_for(epoch.wrapping_sub(2)) {
-                0
-            } else if old.is_sealed_for(epoch) {
+            if old.is_sealed_for(epoch) {
                 return self.sealed_count(epoch);
-            } else {
+            }
+            // After the loads: a later sum would have changed the bank since, and the exchange would
+            // fail. So the bank may have any value, also one that this library has never written.
+            if !is_current() {
                 return Err(Overtaken);
-            };
+            }
+            let delta = if old.is_sealed() { 0 } else { old.delta() };
             let count = saved.wrapping_add(delta as u64);
             if self.0.exchange([first, saved], [First::new(0, epoch, SEALED).0, count]) {
                 return Ok(count as i64);

@@ -1,6 +1,6 @@
 //! Shared counters in a static, for the model, which has no files.
 
-use super::lane::{Bank, FIRST_EPOCH};
+use super::lane::Bank;
 use super::sums::Lanes;
 use crate::sys::Host;
 use crate::sys::atomic::AtomicU64;
@@ -18,7 +18,7 @@ impl<const N: usize, const LANES: usize> SharedCounters<N, LANES> {
     /// Creates counters that are 0.
     pub const fn new() -> Self {
         let lanes = [const { [const { [Bank::new(), Bank::new()] }; N] }; LANES];
-        SharedCounters { epoch: AtomicU64::new(FIRST_EPOCH), lanes }
+        SharedCounters { epoch: AtomicU64::new(0), lanes }
     }
 
     fn lanes(&self) -> Lanes {

@@ -65,7 +65,7 @@ impl Lanes {
         match if Bank::is_small(n) { bank.add_small(n) } else { Added::Void } {
             Added::Counted => {}
             // Another adder may save the delta first, or a sum: then there is nothing to do.
-            Added::Full => drop(bank.add_saved(0, now)),
+            Added::Full => drop(bank.add_saved(0, now, || epoch.load(Acquire) == now)),
             Added::Void => self.add_slow(counter, epoch, lane, n),
         }
     }
@@ -77,7 +77,8 @@ impl Lanes {
         loop {
             // Acquire: as in `add`.
             let now = epoch.load(Acquire);
-            if self.bank(lane, counter, now).add_saved(n, now) {
+            let is_current = || epoch.load(Acquire) == now;
+            if self.bank(lane, counter, now).add_saved(n, now, is_current) {
                 return;
             }
             Host::pause();
@@ -97,19 +98,26 @@ impl Lanes {
     }
 
     fn try_sum(&self, epoch: &AtomicU64, now: u64, sums: &mut [i64]) -> Result<(), Overtaken> {
+        let next = now.wrapping_add(1);
         sums.fill(0);
-        self.seal(now.wrapping_sub(1), sums)?;
+        self.seal(now.wrapping_sub(1), || epoch.load(Acquire) == now, sums)?;
         // AcqRel: releases the seals to adders that load the new epoch, and acquires those of the
         // sum that made the old one.
-        epoch.compare_exchange(now, now.wrapping_add(1), AcqRel, Acquire).map_err(|_| Overtaken)?;
-        self.seal(now, sums)
+        epoch.compare_exchange(now, next, AcqRel, Acquire).map_err(|_| Overtaken)?;
+        self.seal(now, || epoch.load(Acquire) == next, sums)
     }
 
     /// Seals the bank of `epoch` in every lane, and adds the counts to `sums`.
-    fn seal(&self, epoch: u64, sums: &mut [i64]) -> Result<(), Overtaken> {
+    fn seal(
+        &self,
+        epoch: u64,
+        is_current: impl Fn() -> bool,
+        sums: &mut [i64],
+    ) -> Result<(), Overtaken> {
         for lane in 0..self.count {
             for (counter, sum) in sums.iter_mut().enumerate() {
-                *sum = sum.wrapping_add(self.bank(lane, counter, epoch).seal(epoch)?);
+                let count = self.bank(lane, counter, epoch).seal(epoch, &is_current)?;
+                *sum = sum.wrapping_add(count);
             }
         }
         Ok(())
