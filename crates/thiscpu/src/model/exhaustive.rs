@@ -136,7 +136,7 @@ impl Loom {
     }
 }
 
-/// Packs two words into one: 32 bits of each, the first with its sign.
+/// Packs two words into one: 32 bits of each, with their signs.
 fn pack([first, second]: [u64; 2]) -> u64 {
     let packed = first & 0xffff_ffff | second << 32;
     assert_eq!(unpack(packed), [first, second], "a value too large for this model");
@@ -144,7 +144,7 @@ fn pack([first, second]: [u64; 2]) -> u64 {
 }
 
 fn unpack(packed: u64) -> [u64; 2] {
-    [i64::from(packed as i32) as u64, packed >> 32]
+    [packed as i32, (packed >> 32) as i32].map(|word| i64::from(word) as u64)
 }
 
 /// Orders a sequentially consistent access by a fence.

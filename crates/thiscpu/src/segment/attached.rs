@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::counter::{SharedCounter, SharedCounters};
 use super::error::SegmentError;
-use super::mapping::{Mapping, system};
+use super::mapping::{Access, Mapping, system};
 use crate::sys::shared_file::SharedFile;
 use crate::sys::startup;
 
@@ -75,7 +75,7 @@ impl Segment {
         startup::tier_or_best();
         let failed = |errno| SegmentError::new(None, system("open", errno));
         let file = SharedFile::from_fd(fd).map_err(failed)?;
-        Mapping::attach(file, None).map(Segment::new)
+        Mapping::attach(file, None, Access::ReadAndWrite).map(Segment::new)
     }
 
     /// Returns the counter of a name, and makes it if there is none.

@@ -3,62 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::cpu;
-use super::directory::{self, Kind, Request};
+use super::directory::find_or_make;
 use super::error::SegmentError;
 use super::mapping::Mapping;
-use super::sums::Lanes;
-use crate::sys::atomic::AtomicU64;
+use super::place::Place;
 
-/// The banks of one counter in a lane, in bytes.
-const COUNTER_BYTES: u64 = 32;
-
-/// Counters of one name: their place, and the segment that keeps it mapped.
-#[derive(Clone)]
-struct Place {
-    lanes: Lanes,
-    epoch: *const AtomicU64,
-    _segment: Arc<Mapping>,
-}
-
-// SAFETY: the pointers lead into the mapping, which `_segment` keeps, and everything there is
-// accessed as atomics.
-unsafe impl Send for Place {}
-// SAFETY: all accesses through the pointers are atomic, and `_segment` keeps the mapping.
-unsafe impl Sync for Place {}
-
-impl Place {
-    fn find_or_make(segment: &Arc<Mapping>, name: &str, count: u32) -> Result<Place, SegmentError> {
-        let request = Request {
-            name,
-            kind: Kind::counters(count),
-            lane_bytes: COUNTER_BYTES * u64::from(count),
-            own: 0,
-        };
-        let found = directory::find_or_make(segment, &request)?;
-        let layout = &segment.layout;
-        let (stride, count) = (layout.lane_bytes as usize, layout.lanes as u32);
-        // SAFETY: the directory has checked that the counters' bytes lie in every lane. The segment
-        // stays mapped as long as the `Arc` beside this value.
-        let lanes = unsafe { Lanes::new(found.in_lane_0 as *const _, stride, count) };
-        Ok(Place { lanes, epoch: found.own, _segment: Arc::clone(segment) })
-    }
-
-    #[inline(always)]
-    fn epoch(&self) -> &AtomicU64 {
-        // SAFETY: the word is in the mapping, which this value keeps.
-        unsafe { &*self.epoch }
-    }
-
-    #[inline(always)]
-    fn add(&self, counter: usize, n: i64) {
-        self.lanes.add(counter, self.epoch(), cpu::hint(), n);
-    }
-
-    fn sum(&self, sums: &mut [i64]) {
-        self.lanes.sum(self.epoch(), sums);
-    }
-}
+/// The most counters in a group.
+pub(super) const COUNTERS_MAX: usize = 4096;
 
 /// A counter that processes share, and whose exact value each of them can read at any time.
 ///
@@ -99,13 +50,14 @@ impl SharedCounter {
         segment: &Arc<Mapping>,
         name: &str,
     ) -> Result<SharedCounter, SegmentError> {
-        Place::find_or_make(segment, name, 1).map(SharedCounter)
+        Place::find(segment, name, 1, find_or_make).map(SharedCounter)
     }
 
     /// Adds `n`, which may be negative.
     ///
-    /// May be called from signal handlers and after `fork`. Costs about what one uncontended atomic
-    /// addition costs for amounts below 32,768, and about twice that for larger ones.
+    /// May be called from signal handlers and after `fork`. Costs about one uncontended atomic
+    /// addition for amounts below 32,768, and about twice that for larger ones. The first negative
+    /// amount takes 32 bytes more in each lane.
     #[inline]
     pub fn add(&self, n: i64) {
         self.0.add(0, n);
@@ -161,14 +113,14 @@ impl fmt::Debug for SharedCounter {
 pub struct SharedCounters<const N: usize>(Place);
 
 impl<const N: usize> SharedCounters<N> {
-    const IS_COUNT: () = assert!(N >= 1 && N <= 4096, "a group has 1 to 4,096 counters");
+    const IS_COUNT: () = assert!(N >= 1 && N <= COUNTERS_MAX, "a group has 1 to 4,096 counters");
 
     pub(super) fn find_or_make(
         segment: &Arc<Mapping>,
         name: &str,
     ) -> Result<SharedCounters<N>, SegmentError> {
         let () = Self::IS_COUNT;
-        Place::find_or_make(segment, name, N as u32).map(SharedCounters)
+        Place::find(segment, name, N as u32, find_or_make).map(SharedCounters)
     }
 
     /// Adds `n` to a counter, as [`SharedCounter::add`] does.

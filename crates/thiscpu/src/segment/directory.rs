@@ -14,16 +14,16 @@ use crate::sys::atomic::{
 /// The longest name, in bytes.
 const NAME_MAX: usize = 200;
 /// Words of a record before its name.
-const HEAD: u64 = 4;
+const HEAD: u64 = 5;
 
 /// Words of a record: the kind of the object and how many counters it has.
 const KIND: usize = 0;
 /// Where the object's banks begin in each lane.
 const LANE_AT: usize = 1;
-/// The first word that belongs to the object itself.
-const OWN: usize = 2;
 /// The length of the name, in bytes.
-const NAME_LEN: usize = 3;
+const NAME_LEN: usize = 2;
+/// Two words that belong to the object itself. They begin as 0.
+const OWN: usize = 3;
 
 /// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,15 +49,13 @@ pub(super) struct Request<'a> {
     pub(super) kind: Kind,
     /// The bytes that it takes in each lane.
     pub(super) lane_bytes: u64,
-    /// The first value of its own word.
-    pub(super) own: u64,
 }
 
 /// An object that exists.
 #[derive(Clone, Copy)]
 pub(super) struct Found<'a> {
-    /// The word that belongs to the object.
-    pub(super) own: &'a AtomicU64,
+    /// The words that belong to the object.
+    pub(super) own: [&'a AtomicU64; 2],
     /// The address of its bytes in lane 0.
     pub(super) in_lane_0: usize,
 }
@@ -67,6 +65,34 @@ pub(super) fn find_or_make<'a>(
     mapping: &'a Mapping,
     request: &Request<'_>,
 ) -> Result<Found<'a>, SegmentError> {
+    let mut made = None;
+    let found = find(mapping, request, |entry| {
+        let own = match made {
+            Some(own) => own,
+            None => *made.insert(make(mapping, request)?),
+        };
+        // AcqRel: releases the record, and acquires another's that came first.
+        let before = entry.compare_exchange(0, own, AcqRel, Acquire);
+        Ok(Some(before.map_or_else(|other| other, |_| own)))
+    })?;
+    found.ok_or_else(|| mapping.error(SegmentErrorKind::Full))
+}
+
+/// Finds an object that exists.
+pub(super) fn find_existing<'a>(
+    mapping: &'a Mapping,
+    request: &Request<'_>,
+) -> Result<Found<'a>, SegmentError> {
+    let found = find(mapping, request, |_| Ok(None))?;
+    found.ok_or_else(|| mapping.error(SegmentErrorKind::NoSuchObject))
+}
+
+/// Looks an object up. `fill` may fill a free entry, and returns the entry's offset.
+fn find<'a>(
+    mapping: &'a Mapping,
+    request: &Request<'_>,
+    mut fill: impl FnMut(&AtomicU64) -> Result<Option<u64>, SegmentError>,
+) -> Result<Option<Found<'a>>, SegmentError> {
     let error = |kind| mapping.error(kind);
     let name = request.name.as_bytes();
     if name.is_empty() || name.len() > NAME_MAX || request.name.chars().any(char::is_control) {
@@ -75,25 +101,21 @@ pub(super) fn find_or_make<'a>(
     let entries = mapping.layout.index_entries;
     let index = mapping.words(mapping.layout.index_at(), entries);
     let index = index.ok_or_else(|| error(SegmentErrorKind::Damaged { field: "index" }))?;
-    let mut made = None;
     let first = hash(name) & (entries - 1);
     for step in 0..entries {
         let entry = &index[((first + step) & (entries - 1)) as usize];
-        // Acquire: pairs with the exchange below; a record whose offset is seen is written.
-        let mut at = entry.load(Acquire);
-        if at == 0 {
-            let own = match made {
-                Some(own) => own,
-                None => *made.insert(make(mapping, request)?),
-            };
-            // AcqRel: releases the record, and acquires another's that came first.
-            at = entry.compare_exchange(0, own, AcqRel, Acquire).map_or_else(|now| now, |_| own);
-        }
+        // Acquire: pairs with the exchange in `find_or_make`; a record whose offset is seen is
+        // written.
+        let at = match entry.load(Acquire) {
+            0 => fill(entry)?,
+            at => Some(at),
+        };
+        let Some(at) = at else { break };
         if let Some(found) = check(mapping, request, at).map_err(error)? {
-            return Ok(found);
+            return Ok(Some(found));
         }
     }
-    Err(error(SegmentErrorKind::Full))
+    Ok(None)
 }
 
 /// Returns the object of a record, `None` if it has another name.
@@ -118,7 +140,7 @@ fn check<'a>(
         return Err(SegmentErrorKind::OtherKind);
     }
     let in_lane_0 = mapping.in_lanes(load(LANE_AT), request.lane_bytes).ok_or(damaged)?;
-    Ok(Some(Found { own: &record[OWN], in_lane_0 }))
+    Ok(Some(Found { own: [&record[OWN], &record[OWN + 1]], in_lane_0 }))
 }
 
 /// Writes the record of a new object, and returns its offset.
@@ -128,7 +150,7 @@ fn make(mapping: &Mapping, request: &Request<'_>) -> Result<u64, SegmentError> {
     let lane_at = mapping.take_in_lanes(request.lane_bytes)?;
     let at = mapping.take_shared(8 * length)?;
     let record = mapping.words(at, length).ok_or_else(|| mapping.error(SegmentErrorKind::Full))?;
-    let head = [request.kind.to_word(), lane_at, request.own, name.len() as u64];
+    let head = [request.kind.to_word(), lane_at, name.len() as u64, 0, 0];
     // Relaxed: the exchange in `find_or_make` releases the record.
     record.iter().zip(head.into_iter().chain(words_of(name))).for_each(|(word, value)| {
         word.store(value, Relaxed);

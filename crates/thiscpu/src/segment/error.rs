@@ -62,6 +62,8 @@ pub enum SegmentErrorKind {
     InvalidName,
     /// The object of this name is of another kind, or has another number of counters.
     OtherKind,
+    /// A view of the segment found no object of this name.
+    NoSuchObject,
     /// The segment has no room for another object.
     Full,
 }
@@ -89,6 +91,15 @@ impl SegmentError {
         self.is_errno(libc::EEXIST)
     }
 
+    /// Returns whether a file that could not be opened for this reason must not be removed.
+    pub(super) fn forbids_replacement(&self) -> bool {
+        match self.kind {
+            SegmentErrorKind::System { errno, .. } => errno != libc::ENOENT,
+            SegmentErrorKind::NotASegment | SegmentErrorKind::ForeignOwner { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Returns why the call failed.
     pub fn kind(&self) -> &SegmentErrorKind {
         &self.kind
@@ -106,6 +117,7 @@ impl fmt::Display for SegmentError {
             SegmentErrorKind::System { action, .. } => action,
             SegmentErrorKind::InvalidName
             | SegmentErrorKind::OtherKind
+            | SegmentErrorKind::NoSuchObject
             | SegmentErrorKind::Full => "find or make an object in",
             SegmentErrorKind::OptionOutOfRange { .. } => "create",
             _ => "attach to",
@@ -157,6 +169,9 @@ impl fmt::Display for SegmentErrorKind {
             SegmentErrorKind::OtherKind => f.write_str(
                 "the object of this name is of another kind or size; use another name, or the \
                  kind and size that it was made with",
+            ),
+            SegmentErrorKind::NoSuchObject => f.write_str(
+                "no object has this name; wait until a process that can write has made it",
             ),
             SegmentErrorKind::Full => {
                 f.write_str("it has no room for another object; create it with more `max_bytes`")

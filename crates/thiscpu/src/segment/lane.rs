@@ -17,8 +17,8 @@
 //!
 //! The bank's epoch is that of its last opening or seal, so each of them changes the first word.
 //! Who opens or seals a bank loads it, then looks whether the epoch is still current, and then
-//! exchanges. If the epoch ends between the look and the exchange, the seal of that epoch has changed
-//! the word, and the exchange fails.
+//! exchanges. If the epoch ends between the look and the exchange, the seal of that epoch has
+//! changed the word, and the exchange fails.
 
 use crate::sys::double::Double;
 
@@ -108,7 +108,7 @@ impl Bank {
         }
     }
 
-    /// Adds any amount, and saves delta. Opens a bank that is sealed, in the epoch that is current.
+    /// Adds any amount, saves delta, and opens the bank if it is sealed.
     ///
     /// `is_current` says whether the epoch that led here is not over. Returns false if it is, or if
     /// the bank has just changed.
@@ -136,8 +136,8 @@ impl Bank {
             if old.is_sealed_for(epoch) {
                 return self.sealed_count(epoch);
             }
-            // After the loads: a later sum would have changed the bank since, and the exchange would
-            // fail. So the bank may have any value, also one that this library has never written.
+            // After the loads: a later sum would have changed the bank since, and the exchange
+            // would fail. So the bank may have any value, also one that nobody has written.
             if !is_current() {
                 return Err(Overtaken);
             }
@@ -147,6 +147,20 @@ impl Bank {
                 return Ok(count as i64);
             }
         }
+    }
+
+    /// Returns the count without a seal, if nobody saves delta meanwhile.
+    ///
+    /// The counts added to the bank must have one sign. Then the result was true at one instant of
+    /// the call. Writes nothing.
+    pub(super) fn count(&self) -> Option<i64> {
+        // Acquire, all, so the loads stay in this order. Saved counts of one sign never return to
+        // an earlier value. So if both loads find one value, delta was not saved between them, and
+        // the count was true when the first word was loaded.
+        let saved = self.0.second();
+        let first = First(self.0.first());
+        let delta = if first.is_sealed() { 0 } else { first.delta() };
+        (self.0.second() == saved).then(|| (saved as i64).wrapping_add(delta))
     }
 
     /// Returns the count of a bank that was sealed for `epoch`.

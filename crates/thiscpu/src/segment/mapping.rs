@@ -12,6 +12,13 @@ use crate::sys::atomic::{
 };
 use crate::sys::shared_file::{self, SharedFile};
 
+/// The accesses that a process has to a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    ReadAndWrite,
+}
+
 /// An attached segment. Its memory stays mapped until this is dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
@@ -46,19 +53,26 @@ impl Mapping {
         file.set_len(layout.len()).map_err(failed)?;
         // Memory for the header and the index, whose entries any participant may write.
         file.allocate(0, layout.shared_at()).map_err(failed)?;
-        let mapping = Mapping::map(file, path, |_| Ok(layout))?;
+        let mapping = Mapping::map(file, path, Access::ReadAndWrite, |_| Ok(layout))?;
         mapping.header().publish(&layout, shared_file::nonce());
         Ok(mapping)
     }
 
     /// Maps a segment that somebody has created, after a check of its sizes.
-    pub(super) fn attach(file: SharedFile, path: Option<&Path>) -> Result<Mapping, SegmentError> {
-        Mapping::map(file, path, |(header, len)| header.check(len))
+    ///
+    /// Without write access, the caller makes no call that writes.
+    pub(super) fn attach(
+        file: SharedFile,
+        path: Option<&Path>,
+        access: Access,
+    ) -> Result<Mapping, SegmentError> {
+        Mapping::map(file, path, access, |(header, len)| header.check(len))
     }
 
     fn map(
         file: SharedFile,
         path: Option<&Path>,
+        access: Access,
         layout: impl FnOnce((&Header, u64)) -> Result<Layout, SegmentErrorKind>,
     ) -> Result<Mapping, SegmentError> {
         let error = |kind| SegmentError::new(path, kind);
@@ -67,7 +81,7 @@ impl Mapping {
         if len < PAGE || len > isize::MAX as u64 {
             return Err(error(SegmentErrorKind::NotASegment));
         }
-        let base = file.map(len as usize).map_err(failed)?;
+        let base = file.map(len as usize, access == Access::ReadAndWrite).map_err(failed)?;
         let mapped = Unchecked { base, len: len as usize };
         // SAFETY: the mapping is longer than a header, and aligned to a page. All fields are
         // atomics, so whatever other processes write there is a value.
@@ -173,6 +187,18 @@ impl Drop for Mapping {
 
 pub(super) fn system(action: &'static str, errno: i32) -> SegmentErrorKind {
     SegmentErrorKind::System { action, errno }
+}
+
+/// Opens the file of a segment.
+pub(super) fn open_path(path: &Path, access: Access) -> Result<SharedFile, SegmentError> {
+    let error = |errno| SegmentError::new(Some(path), system("open", errno));
+    let file = with_c_path(path, |path| {
+        SharedFile::open(path, access == Access::ReadAndWrite).map_err(error)
+    })?;
+    match file.status().map_err(error)?.is_regular {
+        true => Ok(file),
+        false => Err(SegmentError::new(Some(path), SegmentErrorKind::NotASegment)),
+    }
 }
 
 /// Returns a path for the system, which ends with a zero byte.

@@ -9,7 +9,9 @@
 //! - `mapping`: the file in this process, and memory from it;
 //! - `modeled`: shared counters for the model, which has no files;
 //! - `options`: how a segment is created and opened;
-//! - `sums`: adds, and sums of one instant.
+//! - `place`: where the counters of one name are;
+//! - `sums`: adds, and sums of one instant;
+//! - `view`: segments that a process can only read.
 
 mod lane;
 mod sums;
@@ -32,6 +34,11 @@ mod mapping;
 mod modeled;
 #[cfg(not(thiscpu_model))]
 mod options;
+#[cfg(not(thiscpu_model))]
+mod place;
+
+#[cfg(not(thiscpu_model))]
+mod view;
 
 #[cfg(not(thiscpu_model))]
 pub use self::attached::Segment;
@@ -43,3 +50,5 @@ pub use self::error::{SegmentError, SegmentErrorKind};
 pub use self::modeled::SharedCounters;
 #[cfg(not(thiscpu_model))]
 pub use self::options::{Existing, SegmentOptions};
+#[cfg(not(thiscpu_model))]
+pub use self::view::{CounterView, SegmentView};

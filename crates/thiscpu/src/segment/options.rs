@@ -5,7 +5,7 @@ use std::path::Path;
 use super::attached::Segment;
 use super::error::{SegmentError, SegmentErrorKind};
 use super::layout::{BYTES_MAX, BYTES_MIN, LANES_MAX, Layout};
-use super::mapping::{Mapping, system, with_c_path};
+use super::mapping::{Access, Mapping, open_path, system, with_c_path};
 use crate::sys::Host;
 use crate::sys::machine::Machine as _;
 use crate::sys::shared_file::{self, SharedFile};
@@ -56,7 +56,8 @@ impl SegmentOptions {
 
     /// Sets the size that a new segment can reach, in bytes.
     ///
-    /// A segment takes memory as objects are made. A counter takes 64 bytes, and 32 in each lane.
+    /// A segment takes memory as objects are made. A counter takes 64 bytes or a little more,
+    /// and 32 or 64 in each lane.
     /// The default is 16 MiB and 2 MiB for each lane. The range is 1 MiB to 1 TiB.
     pub fn max_bytes(&mut self, bytes: u64) -> &mut Self {
         self.max_bytes = Some(bytes);
@@ -124,13 +125,8 @@ impl SegmentOptions {
         let path = path.as_ref();
         let error = |kind| SegmentError::new(Some(path), kind);
         startup::tier_or_best();
-        let file = with_c_path(path, |path| {
-            SharedFile::open(path).map_err(|errno| error(system("open", errno)))
-        })?;
+        let file = open_path(path, Access::ReadAndWrite)?;
         let status = file.status().map_err(|errno| error(system("open", errno)))?;
-        if !status.is_regular {
-            return Err(error(SegmentErrorKind::NotASegment));
-        }
         let trusted = [Some(shared_file::user()), Some(0), self.owner];
         if !trusted.contains(&Some(status.owner)) {
             return Err(error(SegmentErrorKind::ForeignOwner { owner: status.owner }));
@@ -138,7 +134,7 @@ impl SegmentOptions {
         if status.mode & 0o022 & !self.mode != 0 {
             return Err(error(SegmentErrorKind::WritableByOthers { mode: status.mode }));
         }
-        Mapping::attach(file, Some(path)).map(Segment::new)
+        Mapping::attach(file, Some(path), Access::ReadAndWrite).map(Segment::new)
     }
 
     /// Attaches to the segment at a path, or creates it.
@@ -174,6 +170,11 @@ impl SegmentOptions {
     }
 
     fn remove_and_create(&self, path: &Path) -> Result<Segment, SegmentError> {
+        match self.open(path) {
+            // A file that is no segment, or somebody else's, is here by mistake.
+            Err(error) if error.forbids_replacement() => return Err(error),
+            _ => {}
+        }
         let removed = with_c_path(path, |name| {
             SharedFile::unlink(name)
                 .map_err(|errno| SegmentError::new(Some(path), system("replace", errno)))

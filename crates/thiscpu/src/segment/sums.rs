@@ -24,6 +24,9 @@ use crate::sys::atomic::{
 };
 use crate::sys::machine::Machine as _;
 
+/// How often a bank is read again if adders save its delta meanwhile.
+const READS_MAX: usize = 1000;
+
 /// Where the banks of some counters are: in each lane, two for each counter, side by side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lanes {
@@ -85,26 +88,20 @@ impl Lanes {
         }
     }
 
-    /// Stores the sums of all counters, as they were at one instant of the call.
-    pub(super) fn sum(&self, epoch: &AtomicU64, sums: &mut [i64]) {
-        loop {
-            // Acquire: pairs with the exchange below.
-            let now = epoch.load(Acquire);
-            if self.try_sum(epoch, now, sums).is_ok() {
-                return;
+    /// Returns the counts that were added to a counter, without a seal.
+    ///
+    /// As [`Bank::count`]: the counts have one sign. The result is between the values at the
+    /// beginning and at the end of the call. `None` if adders save all the time.
+    pub(super) fn count(&self, counter: usize) -> Option<i64> {
+        let mut sum = 0_i64;
+        for lane in 0..self.count {
+            for epoch in [0, 1] {
+                let bank = self.bank(lane, counter, epoch);
+                let count = (0..READS_MAX).find_map(|_| bank.count())?;
+                sum = sum.wrapping_add(count);
             }
-            Host::pause();
         }
-    }
-
-    fn try_sum(&self, epoch: &AtomicU64, now: u64, sums: &mut [i64]) -> Result<(), Overtaken> {
-        let next = now.wrapping_add(1);
-        sums.fill(0);
-        self.seal(now.wrapping_sub(1), || epoch.load(Acquire) == now, sums)?;
-        // AcqRel: releases the seals to adders that load the new epoch, and acquires those of the
-        // sum that made the old one.
-        epoch.compare_exchange(now, next, AcqRel, Acquire).map_err(|_| Overtaken)?;
-        self.seal(now, || epoch.load(Acquire) == next, sums)
+        Some(sum)
     }
 
     /// Seals the bank of `epoch` in every lane, and adds the counts to `sums`.
@@ -122,4 +119,42 @@ impl Lanes {
         }
         Ok(())
     }
+}
+
+/// Stores the sums of all counters, as they were at one instant of the call.
+///
+/// A counter is in each of the lanes that `parts` returns. Those that it did not return before the
+/// instant, but returns after it, came into use meanwhile, and the sum starts again.
+pub(super) fn sum(epoch: &AtomicU64, parts: impl Fn() -> [Option<Lanes>; 2], sums: &mut [i64]) {
+    loop {
+        // Acquire: pairs with the exchange below.
+        let now = epoch.load(Acquire);
+        if try_sum(epoch, now, &parts, sums).is_ok() {
+            return;
+        }
+        Host::pause();
+    }
+}
+
+fn try_sum(
+    epoch: &AtomicU64,
+    now: u64,
+    parts: &impl Fn() -> [Option<Lanes>; 2],
+    sums: &mut [i64],
+) -> Result<(), Overtaken> {
+    let next = now.wrapping_add(1);
+    let in_use = parts();
+    sums.fill(0);
+    for lanes in in_use.iter().flatten() {
+        lanes.seal(now.wrapping_sub(1), || epoch.load(Acquire) == now, sums)?;
+    }
+    // AcqRel: releases the seals to adders that load the new epoch, and acquires those of the sum
+    // that made the old one.
+    epoch.compare_exchange(now, next, AcqRel, Acquire).map_err(|_| Overtaken)?;
+    for lanes in in_use.iter().flatten() {
+        lanes.seal(now, || epoch.load(Acquire) == next, sums)?;
+    }
+    // An add before the instant has put its lanes into use before it, so they are seen here.
+    let is_complete = parts().iter().flatten().count() == in_use.iter().flatten().count();
+    if is_complete { Ok(()) } else { Err(Overtaken) }
 }

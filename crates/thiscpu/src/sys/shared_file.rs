@@ -94,10 +94,10 @@ impl SharedFile {
     }
 
     /// Opens a file that exists; not through a symbolic link at the end of the path.
-    pub(crate) fn open(path: &CStr) -> Result<SharedFile, i32> {
+    pub(crate) fn open(path: &CStr, to_write: bool) -> Result<SharedFile, i32> {
+        let access = if to_write { libc::O_RDWR } else { libc::O_RDONLY };
         // Without O_NONBLOCK, a pipe with the name would wait for its other end.
-        open(path, libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)
-            .and_then(SharedFile::from_new)
+        open(path, access | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0).and_then(SharedFile::from_new)
     }
 
     /// Gives a file from [`unnamed_in`](Self::unnamed_in) a name that does not exist yet.
@@ -179,10 +179,10 @@ impl SharedFile {
         }
     }
 
-    /// Maps the file, readable and writable, and returns the address.
-    pub(crate) fn map(&self, bytes: usize) -> Result<usize, i32> {
+    /// Maps the file, readable and perhaps writable, and returns the address.
+    pub(crate) fn map(&self, bytes: usize, to_write: bool) -> Result<usize, i32> {
         let fd = self.own_fd()?;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let access = if to_write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         // SAFETY: a new mapping at an address that the kernel chooses aliases nothing of this
         // process that is not a mapping of the file too.
         let address =

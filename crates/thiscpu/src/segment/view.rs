@@ -1,0 +1,94 @@
+//! Segments that a process can only read.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::directory::find_existing;
+use super::error::SegmentError;
+use super::mapping::{Access, Mapping, open_path, system};
+use super::place::Place;
+use crate::counter::Bounds;
+use crate::sys::shared_file::SharedFile;
+
+/// A segment that this process can read, but not change.
+///
+/// An exact sum stops lanes, which is a write. So a view gives bounds of each counter.
+///
+/// For a monitoring tool that runs as another user, create the segment with a mode that lets that
+/// user read, such as 0644. The owner of the file is not checked.
+///
+/// ```
+/// # fn main() -> Result<(), thiscpu::SegmentError> {
+/// # let path = std::env::temp_dir().join(format!("thiscpu-view-{}", std::process::id()));
+/// let segment = thiscpu::Segment::create(&path)?;
+/// segment.counter("requests")?.add(3);
+///
+/// let view = thiscpu::SegmentView::open(&path)?;
+/// let bounds = view.counter("requests")?.bounds();
+/// assert!(bounds.low <= 3 && 3 <= bounds.high);
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SegmentView(Arc<Mapping>);
+
+impl SegmentView {
+    /// Attaches to the segment at a path, to read it.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, if it is not a segment of this version or is damaged, or if the process
+    /// may not read it.
+    pub fn open(path: impl AsRef<Path>) -> Result<SegmentView, SegmentError> {
+        let path = path.as_ref();
+        let file = open_path(path, Access::Read)?;
+        Mapping::attach(file, Some(path), Access::Read)
+            .map(|mapping| SegmentView(Arc::new(mapping)))
+    }
+
+    /// Attaches to the segment of a descriptor, to read it.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](SegmentView::open).
+    pub fn from_fd(fd: OwnedFd) -> Result<SegmentView, SegmentError> {
+        let failed = |errno| SegmentError::new(None, system("open", errno));
+        let file = SharedFile::from_fd(fd).map_err(failed)?;
+        Mapping::attach(file, None, Access::Read).map(|mapping| SegmentView(Arc::new(mapping)))
+    }
+
+    /// Returns the counter of a name.
+    ///
+    /// # Errors
+    ///
+    /// If no counter has the name.
+    pub fn counter(&self, name: &str) -> Result<CounterView, SegmentError> {
+        Place::find(&self.0, name, 1, find_existing).map(CounterView)
+    }
+}
+
+/// A counter of a [`SegmentView`].
+#[derive(Clone)]
+pub struct CounterView(Place);
+
+impl CounterView {
+    /// Returns bounds that the value was in at one instant of the call.
+    ///
+    /// The bounds of a counter that nobody changes meanwhile are equal, and are the exact value. Of
+    /// a counter that is only added to, both bounds lie between the values at the beginning and at
+    /// the end of the call. If the value cannot be bounded, the result has the limits of `i64`:
+    /// adders kept saving large amounts, a sum of one sign exceeded `i64`, or the segment was full
+    /// at the first negative amount. Costs a few loads for each lane, and waits for nobody.
+    pub fn bounds(&self) -> Bounds {
+        self.0.bounds(0)
+    }
+}
+
+impl fmt::Debug for CounterView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CounterView").field("bounds", &self.bounds()).finish()
+    }
+}

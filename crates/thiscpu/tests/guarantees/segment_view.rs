@@ -1,0 +1,104 @@
+//! Views of segments: bounds that hold, without a write.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use thiscpu::{Bounds, CounterView, Segment, SegmentErrorKind, SegmentView, SharedCounter};
+
+use crate::common::{DEFAULT_ONLY, Scenario, SetOnDrop, TIERS, scale, scenario, together_while};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    scenario!(segment_view::bounds_of_a_quiet_counter_are_exact, TIERS),
+    scenario!(segment_view::bounds_of_growing_counter_lie_within_call, DEFAULT_ONLY),
+    scenario!(segment_view::bounds_hold_while_tokens_move, DEFAULT_ONLY),
+    scenario!(segment_view::counter_is_refused_when_missing, DEFAULT_ONLY),
+    scenario!(segment_view::view_writes_nothing, DEFAULT_ONLY),
+];
+
+fn view_of(segment: &Segment) -> SegmentView {
+    let fd = segment.as_fd().expect("the descriptor is open");
+    SegmentView::from_fd(fd.try_clone_to_owned().expect("a descriptor")).expect("a segment")
+}
+
+fn counter_and_view(segment: &Segment) -> (SharedCounter, CounterView) {
+    let counter = segment.counter("counter").expect("room");
+    (counter, view_of(segment).counter("counter").expect("the counter exists"))
+}
+
+/// Calls `look` often while two threads make these adds, one after the other.
+fn while_adding(counter: &SharedCounter, amounts: [i64; 2], look: impl Fn()) {
+    let stop = AtomicBool::new(false);
+    let add = |_| {
+        while !stop.load(SeqCst) {
+            amounts.iter().for_each(|&n| counter.add(n));
+        }
+    };
+    together_while(2, add, || {
+        let _stop = SetOnDrop(&stop);
+        (0..scale::rounds(20_000)).for_each(|_| look());
+    });
+}
+
+fn bounds_of_a_quiet_counter_are_exact() {
+    let segment = Segment::anonymous().expect("memory");
+    let (counter, view) = counter_and_view(&segment);
+    let mut value = 0;
+    // Before and after each sum, because a sum moves what was added; with both signs at the end.
+    for amount in [0, 1, 40_000, 1 << 40, -1, -(1 << 40), -40_000, 7] {
+        counter.add(amount);
+        value += amount;
+        for _ in 0..3 {
+            assert_eq!(view.bounds(), Bounds { low: value, estimate: value, high: value });
+            assert_eq!(counter.sum(), value);
+        }
+    }
+}
+
+// One thread adds, so it knows the value before and after each add.
+fn bounds_of_growing_counter_lie_within_call() {
+    let segment = Segment::anonymous().expect("memory");
+    let (counter, view) = counter_and_view(&segment);
+    while_adding(&counter, [1, 50_000], || {
+        let before = counter.sum();
+        let Bounds { low, high, .. } = view.bounds();
+        let after = counter.sum();
+        assert!(before <= low && low <= high && high <= after, "{before} {low} {high} {after}");
+    });
+}
+
+// Two threads pass a unit from one CPU's lane to another's: the value is 0, 1 or 2.
+fn bounds_hold_while_tokens_move() {
+    let segment = Segment::anonymous().expect("memory");
+    let (counter, view) = counter_and_view(&segment);
+    while_adding(&counter, [1, -1], || {
+        let Bounds { low, high, .. } = view.bounds();
+        assert!(low <= 2 && high >= 0, "{low} to {high}");
+    });
+    assert_eq!(counter.sum(), 0);
+}
+
+fn counter_is_refused_when_missing() {
+    let segment = Segment::anonymous().expect("memory");
+    let missing = view_of(&segment).counter("missing").expect_err("nobody made it");
+    assert_eq!(*missing.kind(), SegmentErrorKind::NoSuchObject);
+    segment.counters::<2>("pair").expect("room");
+    let other = view_of(&segment).counter("pair").expect_err("it is a group");
+    assert_eq!(*other.kind(), SegmentErrorKind::OtherKind);
+}
+
+// The mapping has no write access, so a write would end this process.
+fn view_writes_nothing() {
+    let path = std::env::temp_dir().join(format!("thiscpu-view-{}", std::process::id()));
+    let segment = Segment::create(&path).expect("a tmpfs");
+    segment.counter("counter").expect("room").add(-3);
+    let view = SegmentView::open(&path).expect("a segment");
+    std::fs::remove_file(&path).expect("the file exists");
+    let before = std::fs::read(format!("/proc/self/fd/{}", fd_of(&segment))).expect("a file");
+    assert_eq!(view.counter("counter").expect("it exists").bounds().low, -3);
+    let after = std::fs::read(format!("/proc/self/fd/{}", fd_of(&segment))).expect("a file");
+    assert!(before == after);
+}
+
+fn fd_of(segment: &Segment) -> i32 {
+    use std::os::fd::AsRawFd as _;
+    segment.as_fd().expect("the descriptor is open").as_raw_fd()
+}
