@@ -27,13 +27,19 @@ use crate::sys::startup;
 /// - A named segment stays until somebody removes its file; attached processes keep it after that.
 ///   A service that restarts chooses whether it goes on with the old counts: see [`Existing`].
 /// - A segment never shrinks, and objects stay in it.
+/// - A program that closes descriptors of others, as daemons do, closes the segment's too. Its
+///   memory stays attached, and can still grow on Linux 5.14 and later.
+/// - systemd removes files of a user in `/dev/shm` when the user's last session ends
+///   (`RemoveIPC`), unless it is a system user. Containers often limit `/dev/shm` to 64 MiB. Any
+///   other tmpfs serves as well.
 ///
 /// # Trust
 ///
 /// A process that can write to a segment can falsify its values. It cannot make another process
 /// access memory outside its mapping. Files are created with mode 0600, and files of other users
 /// are refused; see [`mode`] and [`owner`]. A file that another process shortens ends each process
-/// that accesses the missing part, with SIGBUS. Nobody can shorten a segment without a name.
+/// that accesses the missing part, with SIGBUS. Nobody can shorten a segment that
+/// [`Segment::anonymous`] has made.
 ///
 /// [`Existing`]: crate::Existing
 /// [`mode`]: crate::SegmentOptions::mode

@@ -3,6 +3,7 @@
 //! Any lane is right. The one of the CPU that the thread is on has a cache line that is close.
 
 use crate::sys::Host;
+use crate::sys::errno;
 use crate::sys::machine::Machine as _;
 use crate::sys::rseq;
 use crate::sys::startup;
@@ -19,6 +20,7 @@ pub(super) fn hint() -> u32 {
 /// Registers the thread if this library registers threads, and asks the system for the CPU.
 #[cold]
 fn slow_hint() -> u32 {
+    let _errno = errno::save();
     let tier = startup::tier_or_best();
     // The next call finds an area, if there is one.
     Host::register(tier);

@@ -69,7 +69,7 @@ pub(super) fn find_or_make<'a>(
     let found = find(mapping, request, |entry| {
         let own = match made {
             Some(own) => own,
-            None => *made.insert(make(mapping, request)?),
+            None => *made.insert(make(mapping, request).map_err(|kind| mapping.error(kind))?),
         };
         // AcqRel: releases the record, and acquires another's that came first.
         let before = entry.compare_exchange(0, own, AcqRel, Acquire);
@@ -127,29 +127,35 @@ fn check<'a>(
     let damaged = SegmentErrorKind::Damaged { field: "record" };
     let name = request.name.as_bytes();
     let length = HEAD + words_of(name).count() as u64;
-    let is_in_area = at >= mapping.layout.shared_at() && at < mapping.layout.lanes_at();
-    // A record of another name may be shorter. Reading on is harmless: the lanes come behind it.
-    let record = mapping.words(at, length).filter(|_| is_in_area).ok_or(damaged.clone())?;
+    let layout = &mapping.layout;
+    if !(layout.shared_at()..layout.lanes_at() - 8 * HEAD).contains(&at) {
+        return Err(damaged);
+    }
+    // A record of another name may be shorter, and end where the area ends.
+    let end = (at + 8 * length).min(layout.lanes_at());
+    mapping.ensure_shared(end - layout.shared_at())?;
+    let record = mapping.words(at, (end - at) / 8).ok_or(damaged.clone())?;
     // Relaxed: the load of the index acquired what never changes again.
     let load = |word: usize| record[word].load(Relaxed);
-    let mut words = words_of(name).zip(&record[HEAD as usize..]);
-    if load(NAME_LEN) != name.len() as u64 || words.any(|(own, its)| own != its.load(Relaxed)) {
+    let its_name = record[HEAD as usize..].iter().map(|word| word.load(Relaxed));
+    if load(NAME_LEN) != name.len() as u64 || !words_of(name).eq(its_name) {
         return Ok(None);
     }
     if load(KIND) != request.kind.to_word() {
         return Err(SegmentErrorKind::OtherKind);
     }
     let in_lane_0 = mapping.in_lanes(load(LANE_AT), request.lane_bytes).ok_or(damaged)?;
+    mapping.ensure_in_lanes(load(LANE_AT) + request.lane_bytes)?;
     Ok(Some(Found { own: [&record[OWN], &record[OWN + 1]], in_lane_0 }))
 }
 
 /// Writes the record of a new object, and returns its offset.
-fn make(mapping: &Mapping, request: &Request<'_>) -> Result<u64, SegmentError> {
+fn make(mapping: &Mapping, request: &Request<'_>) -> Result<u64, SegmentErrorKind> {
     let name = request.name.as_bytes();
     let length = HEAD + words_of(name).count() as u64;
-    let lane_at = mapping.take_in_lanes(request.lane_bytes)?;
     let at = mapping.take_shared(8 * length)?;
-    let record = mapping.words(at, length).ok_or_else(|| mapping.error(SegmentErrorKind::Full))?;
+    let lane_at = mapping.take_in_lanes(request.lane_bytes)?;
+    let record = mapping.words(at, length).ok_or(SegmentErrorKind::Full)?;
     let head = [request.kind.to_word(), lane_at, name.len() as u64, 0, 0];
     // Relaxed: the exchange in `find_or_make` releases the record.
     record.iter().zip(head.into_iter().chain(words_of(name))).for_each(|(word, value)| {

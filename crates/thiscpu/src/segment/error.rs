@@ -34,6 +34,11 @@ pub enum SegmentErrorKind {
         /// The number that this version uses.
         known: u64,
     },
+    /// A newer version of this library created the segment, with features that must be known.
+    UnknownFeatures {
+        /// The bits of these features.
+        unknown: u64,
+    },
     /// A field of the segment has a value that this library never writes.
     Damaged {
         /// The field.
@@ -147,6 +152,11 @@ impl fmt::Display for SegmentErrorKind {
                 "it has format {found}, and this version of thiscpu knows format {known}; let all \
                  its processes end, and create it anew"
             ),
+            SegmentErrorKind::UnknownFeatures { unknown } => write!(
+                f,
+                "it has features {unknown:#x}, which this version of thiscpu does not know; let \
+                 all its processes end, and create it anew"
+            ),
             SegmentErrorKind::Damaged { field } => {
                 write!(f, "its {field} is damaged; let all its processes end, and create it anew")
             }
@@ -184,13 +194,15 @@ impl fmt::Display for SegmentErrorKind {
 fn advice(errno: i32) -> &'static str {
     match errno {
         libc::ENOENT => "create it first, and check that its directory exists",
+        libc::ENOTDIR | libc::EINVAL | libc::ENAMETOOLONG => "check its path",
         libc::EEXIST => "open it, or remove it",
         libc::EACCES | libc::EPERM => "run as its owner, or change its mode",
         libc::ENOSPC | libc::EDQUOT => "make room on its file system, or raise that one's size",
         libc::EFBIG => "raise the limit on file sizes (`ulimit -f`), or lower `max_bytes`",
         libc::ENOMEM => "raise the limit on address space (`ulimit -v`), or lower `max_bytes`",
         libc::EMFILE | libc::ENFILE => "raise the limit on open files (`ulimit -n`)",
-        libc::EOPNOTSUPP | libc::EISDIR => "put it on a tmpfs, such as /dev/shm",
+        libc::EOPNOTSUPP => "put it on a tmpfs, such as /dev/shm",
+        libc::EISDIR => "give the path of a file, in a directory of a tmpfs such as /dev/shm",
         libc::ELOOP => "give the path of the file itself: it is a symbolic link",
         libc::EBADF => "do not close descriptors that belong to this library",
         _ => "see the documentation of segments",

@@ -20,6 +20,7 @@
 //! exchanges. If the epoch ends between the look and the exchange, the seal of that epoch has
 //! changed the word, and the exchange fails.
 
+use crate::sys::atomic::{AtomicU64, Ordering::Acquire};
 use crate::sys::double::Double;
 
 const SEALED: u64 = 1;
@@ -31,8 +32,9 @@ const EPOCHS: u64 = 1 << (DELTA_AT - 1);
 
 /// Amounts from this on are saved at once, so that delta cannot overflow before it is saved.
 ///
-/// Delta holds 2^39. An adder that finds 2^38 or more saves it. Until then each other thread can
-/// have added once more, and there are at most 2^22 threads: 2^38 + 2^22 * 2^15 is below 2^39.
+/// Delta holds 2^39. An adder that finds 2^38 or more returns when it is saved. Until then each
+/// other thread can have added once more, and there are at most 2^22 threads: 2^38 + 2^22 * 2^15 is
+/// below 2^39.
 const SMALL: i64 = if cfg!(thiscpu_model) { 1 << 10 } else { 1 << 15 };
 /// A delta of this or more is saved by the adder that finds it.
 const FULL: i64 = if cfg!(thiscpu_model) { 1 << 20 } else { 1 << 38 };
@@ -51,6 +53,30 @@ pub(super) enum Added {
 /// A later flip has changed a bank that a sum looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overtaken;
+
+/// A step of a sum that seals banks.
+pub(super) struct Step<'a> {
+    pub(super) epoch: &'a AtomicU64,
+    /// The epoch during this step.
+    pub(super) current: u64,
+    /// The epoch that the banks are sealed for.
+    pub(super) sealed: u64,
+}
+
+impl Step<'_> {
+    /// Returns whether the step is not over.
+    fn is_current(&self) -> bool {
+        // Acquire: pairs with the exchange of the epoch, so that a later load of a bank sees the
+        // seals before it.
+        self.epoch.load(Acquire) == self.current
+    }
+
+    /// Returns whether the step is not over for so long that epochs in banks come again.
+    fn is_recent(&self) -> bool {
+        // Acquire: as in `is_current`.
+        self.epoch.load(Acquire).wrapping_sub(self.current) < EPOCHS / 2
+    }
+}
 
 /// One bank of one lane of one counter.
 #[derive(Debug)]
@@ -71,6 +97,11 @@ impl First {
 
     fn is_sealed(self) -> bool {
         self.0 & SEALED != 0
+    }
+
+    fn is_full(self) -> bool {
+        // Not a branch for each sign: the sum is unsigned.
+        (self.delta().wrapping_add(FULL) as u64) >= 2 * FULL as u64
     }
 
     fn is_sealed_for(self, epoch: u64) -> bool {
@@ -101,11 +132,7 @@ impl Bank {
         if old.is_sealed() {
             return Added::Void;
         }
-        // Not a branch for each sign: the difference is unsigned.
-        match (old.delta().wrapping_add(FULL) as u64) < 2 * FULL as u64 {
-            true => Added::Counted,
-            false => Added::Full,
-        }
+        if old.is_full() { Added::Full } else { Added::Counted }
     }
 
     /// Adds any amount, saves delta, and opens the bank if it is sealed.
@@ -125,25 +152,41 @@ impl Bank {
         self.0.exchange([first, saved], [tag, saved_now])
     }
 
-    /// Seals the bank for `epoch`, and returns its count. Anybody may repeat this.
-    ///
-    /// `is_current` says whether the step of the sum that seals this epoch is not over. If it is,
-    /// and the bank is not sealed for `epoch`, this fails.
-    pub(super) fn seal(&self, epoch: u64, is_current: impl Fn() -> bool) -> Result<i64, Overtaken> {
+    /// Saves a full delta, unless the bank is sealed first.
+    #[cold]
+    pub(super) fn save(&self) {
         loop {
             let [first, saved] = self.0.load();
             let old = First(first);
-            if old.is_sealed_for(epoch) {
-                return self.sealed_count(epoch);
+            if old.is_sealed() || !old.is_full() {
+                return;
+            }
+            let saved_now = saved.wrapping_add(old.delta() as u64);
+            if self.0.exchange([first, saved], [first & TAG, saved_now]) {
+                return;
+            }
+        }
+    }
+
+    /// Seals the bank for the epoch of a sum's step, and returns its count.
+    ///
+    /// Anybody may repeat this. Fails if the step is over, and the bank is not sealed for it.
+    pub(super) fn seal(&self, step: &Step<'_>) -> Result<i64, Overtaken> {
+        loop {
+            let [first, saved] = self.0.load();
+            let old = First(first);
+            if old.is_sealed_for(step.sealed) {
+                return self.sealed_count(step);
             }
             // After the loads: a later sum would have changed the bank since, and the exchange
             // would fail. So the bank may have any value, also one that nobody has written.
-            if !is_current() {
+            if !step.is_current() {
                 return Err(Overtaken);
             }
             let delta = if old.is_sealed() { 0 } else { old.delta() };
             let count = saved.wrapping_add(delta as u64);
-            if self.0.exchange([first, saved], [First::new(0, epoch, SEALED).0, count]) {
+            let sealed = First::new(0, step.sealed, SEALED).0;
+            if self.0.exchange([first, saved], [sealed, count]) {
                 return Ok(count as i64);
             }
         }
@@ -163,12 +206,13 @@ impl Bank {
         (self.0.second() == saved).then(|| (saved as i64).wrapping_add(delta))
     }
 
-    /// Returns the count of a bank that was sealed for `epoch`.
-    fn sealed_count(&self, epoch: u64) -> Result<i64, Overtaken> {
+    /// Returns the count of a bank that was sealed for a step.
+    fn sealed_count(&self, step: &Step<'_>) -> Result<i64, Overtaken> {
         // Acquire, both: the first word is looked at again after the second. If it has not left the
         // epoch's seal, the second word has not changed since the seal.
         let saved = self.0.second();
-        match First(self.0.first()).is_sealed_for(epoch) {
+        // The bank has part of the epoch's number, which comes again.
+        match First(self.0.first()).is_sealed_for(step.sealed) && step.is_recent() {
             true => Ok(saved as i64),
             false => Err(Overtaken),
         }

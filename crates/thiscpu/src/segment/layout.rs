@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header     0        who made it, and its sizes; never changes once published
-//!            128      the parts in use
+//!            64       the parts in use
 //! index      4096     offsets of records, by the hash of their names
 //! shared              records, one after the other
 //! lanes               for each lane, the banks of all counters
@@ -28,7 +28,9 @@ pub(super) const PAGE: u64 = 64 << 10;
 const INDEX_AT: u64 = 4096;
 
 pub(super) const LANES_MAX: u64 = CPUS_MAX as u64;
-pub(super) const BYTES_MIN: u64 = 1 << 20;
+/// The smallest and the largest number of entries in the index.
+const ENTRIES_MIN: u64 = 512;
+const ENTRIES_MAX: u64 = 1 << 24;
 pub(super) const BYTES_MAX: u64 = 1 << 40;
 
 /// The start of a segment.
@@ -44,20 +46,10 @@ pub(super) struct Header {
     index_entries: AtomicU64,
     shared_bytes: AtomicU64,
     lane_bytes: AtomicU64,
-    _reserved: [AtomicU64; 8],
-    /// The used part of the shared area.
-    pub(super) shared: Area,
-    /// The used part of each lane.
-    pub(super) lane: Area,
-}
-
-/// The used part of an area.
-#[repr(C)]
-pub(super) struct Area {
-    /// Bytes that records or counters have, from the start.
-    pub(super) used: AtomicU64,
-    /// Bytes that the file system has given memory.
-    pub(super) allocated: AtomicU64,
+    /// Bytes of the shared area that records have, from its start. On a cache line of its own.
+    pub(super) shared_used: AtomicU64,
+    /// Bytes of each lane that counters have, from its start.
+    pub(super) lane_used: AtomicU64,
 }
 
 /// The sizes of a segment, checked.
@@ -71,18 +63,38 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Lays out a new segment of at most `max_bytes`.
+    /// Returns the smallest size of a segment with `lanes` lanes, in bytes.
+    pub(super) fn min_bytes(lanes: u64) -> u64 {
+        Layout { lanes, index_entries: ENTRIES_MIN, shared_bytes: PAGE, lane_bytes: PAGE }.len()
+    }
+
+    /// Lays out a new segment of at most `max_bytes`, which is not below [`min_bytes`].
     ///
-    /// Half of it is for the shared area, and half for lanes.
+    /// All areas have room for about as many objects.
+    ///
+    /// [`min_bytes`]: Self::min_bytes
     pub(super) fn with_max_bytes(lanes: u64, max_bytes: u64) -> Layout {
-        let half = max_bytes / 2;
+        // A record, an entry or two of the index, and banks for one sign or both in each lane.
+        let objects = max_bytes / (80 + 16 + 48 * lanes);
         let pages = |bytes: u64| (bytes / PAGE).max(1) * PAGE;
-        Layout {
+        let mut layout = Layout {
             lanes,
-            index_entries: (half / 512).next_power_of_two().clamp(512, 1 << 24),
-            shared_bytes: pages(half),
-            lane_bytes: pages(half / lanes),
+            index_entries: objects.next_power_of_two().clamp(ENTRIES_MIN, ENTRIES_MAX),
+            shared_bytes: pages(80 * objects),
+            lane_bytes: pages(48 * objects),
+        };
+        // Rounding must not exceed the limit.
+        let too_large = |layout: &Layout| layout.len() > max_bytes;
+        while too_large(&layout) && layout.index_entries > ENTRIES_MIN {
+            layout.index_entries /= 2;
         }
+        while too_large(&layout) && layout.shared_bytes > PAGE {
+            layout.shared_bytes -= PAGE;
+        }
+        while too_large(&layout) && layout.lane_bytes > PAGE {
+            layout.lane_bytes -= PAGE;
+        }
+        layout
     }
 
     pub(super) const fn index_at(&self) -> u64 {
@@ -112,7 +124,7 @@ impl Layout {
         if !(1..=LANES_MAX).contains(&self.lanes) {
             return damaged("number of lanes");
         }
-        if !entries.is_power_of_two() || !(512..=1 << 24).contains(&entries) {
+        if !entries.is_power_of_two() || !(ENTRIES_MIN..=ENTRIES_MAX).contains(&entries) {
             return damaged("index size");
         }
         if !is_area(self.shared_bytes) || !is_area(self.lane_bytes) {
@@ -123,6 +135,24 @@ impl Layout {
 }
 
 impl Header {
+    /// Returns the header that the first bytes of a file are.
+    pub(super) fn from_words(words: [u64; size_of::<Header>() / 8]) -> Header {
+        let [magic, format, features, nonce, lanes, entries, shared, lane, shared_used, lane_used] =
+            words.map(AtomicU64::new);
+        Header {
+            magic,
+            format,
+            features,
+            nonce,
+            lanes,
+            index_entries: entries,
+            shared_bytes: shared,
+            lane_bytes: lane,
+            shared_used,
+            lane_used,
+        }
+    }
+
     /// Writes the sizes of a new segment, and then publishes it.
     pub(super) fn publish(&self, layout: &Layout, nonce: u64) {
         // Relaxed: the store of `magic` releases them.
@@ -149,8 +179,9 @@ impl Header {
         if found != FORMAT {
             return Err(SegmentErrorKind::OtherFormat { found, known: FORMAT });
         }
-        if self.features.load(Relaxed) != 0 {
-            return Err(SegmentErrorKind::Damaged { field: "set of features" });
+        let unknown = self.features.load(Relaxed);
+        if unknown != 0 {
+            return Err(SegmentErrorKind::UnknownFeatures { unknown });
         }
         let layout = Layout {
             lanes: self.lanes.load(Relaxed),

@@ -5,11 +5,9 @@ use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
 use super::error::{SegmentError, SegmentErrorKind};
-use super::layout::{Area, Header, Layout, PAGE};
-use crate::sys::atomic::{
-    AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed},
-};
+use super::layout::{Header, Layout, PAGE};
+use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sys::errno;
 use crate::sys::shared_file::{self, SharedFile};
 
 /// The accesses that a process has to a segment.
@@ -22,22 +20,28 @@ pub(super) enum Access {
 /// An attached segment. Its memory stays mapped until this is dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
+    // Dropped before `mapped`, which keeps the inode: its number is not another file's meanwhile.
     pub(super) file: SharedFile,
     pub(super) path: Option<PathBuf>,
-    base: usize,
+    mapped: Mapped,
     pub(super) layout: Layout,
+    access: Access,
+    /// The parts of the shared area, and of each lane, that this process knows to have memory.
+    shared_ready: AtomicU64,
+    lanes_ready: AtomicU64,
 }
 
-/// Returns the address of a mapping that is unmapped when dropped.
-struct Unchecked {
+/// Mapped memory that is unmapped when dropped.
+#[derive(Debug)]
+struct Mapped {
     base: usize,
     len: usize,
 }
 
-impl Drop for Unchecked {
+impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: `Mapping::map` has mapped the range, and hands nobody an address in it before
-        // this value is forgotten.
+        // SAFETY: `Mapping::map` has mapped the range. Addresses in it are used only as long as the
+        // `Mapping` lives, which handles keep alive.
         unsafe { shared_file::unmap(self.base, self.len) };
     }
 }
@@ -49,11 +53,9 @@ impl Mapping {
         path: Option<&Path>,
         layout: Layout,
     ) -> Result<Mapping, SegmentError> {
-        let failed = |errno| SegmentError::new(path, system("create", errno));
-        file.set_len(layout.len()).map_err(failed)?;
-        // Memory for the header and the index, whose entries any participant may write.
-        file.allocate(0, layout.shared_at()).map_err(failed)?;
-        let mapping = Mapping::map(file, path, Access::ReadAndWrite, |_| Ok(layout))?;
+        file.set_len(layout.len())
+            .map_err(|errno| SegmentError::new(path, system("create", errno)))?;
+        let mapping = Mapping::map(file, path, Access::ReadAndWrite, layout)?;
         mapping.header().publish(&layout, shared_file::nonce());
         Ok(mapping)
     }
@@ -66,29 +68,43 @@ impl Mapping {
         path: Option<&Path>,
         access: Access,
     ) -> Result<Mapping, SegmentError> {
-        Mapping::map(file, path, access, |(header, len)| header.check(len))
-    }
-
-    fn map(
-        file: SharedFile,
-        path: Option<&Path>,
-        access: Access,
-        layout: impl FnOnce((&Header, u64)) -> Result<Layout, SegmentErrorKind>,
-    ) -> Result<Mapping, SegmentError> {
         let error = |kind| SegmentError::new(path, kind);
         let failed = |errno| error(system("map", errno));
         let len = file.status().map_err(failed)?.len;
         if len < PAGE || len > isize::MAX as u64 {
             return Err(error(SegmentErrorKind::NotASegment));
         }
-        let base = file.map(len as usize, access == Access::ReadAndWrite).map_err(failed)?;
-        let mapped = Unchecked { base, len: len as usize };
-        // SAFETY: the mapping is longer than a header, and aligned to a page. All fields are
-        // atomics, so whatever other processes write there is a value.
-        let header = unsafe { &*(base as *const Header) };
-        let layout = layout((header, len)).map_err(error)?;
-        core::mem::forget(mapped);
-        Ok(Mapping { file, path: path.map(Path::to_owned), base, layout })
+        // Read, not mapped: a hole of a file on a full file system reads as zeros, but an access to
+        // it would end the process.
+        let mut words = [0; size_of::<Header>() / 8];
+        if !file.read_start(&mut words).map_err(failed)? {
+            return Err(error(SegmentErrorKind::NotASegment));
+        }
+        let layout = Header::from_words(words).check(len).map_err(error)?;
+        Mapping::map(file, path, access, layout)
+    }
+
+    fn map(
+        file: SharedFile,
+        path: Option<&Path>,
+        access: Access,
+        layout: Layout,
+    ) -> Result<Mapping, SegmentError> {
+        let failed = |errno| SegmentError::new(path, system("map", errno));
+        let len = layout.len() as usize;
+        let base = file.map(len, access == Access::ReadAndWrite).map_err(failed)?;
+        let mapping = Mapping {
+            file,
+            path: path.map(Path::to_owned),
+            mapped: Mapped { base, len },
+            layout,
+            access,
+            shared_ready: AtomicU64::new(0),
+            lanes_ready: AtomicU64::new(0),
+        };
+        // The header and the index, of which this process may access every part.
+        mapping.ensure(0, layout.shared_at()).map_err(failed)?;
+        Ok(mapping)
     }
 
     pub(super) fn error(&self, kind: SegmentErrorKind) -> SegmentError {
@@ -96,92 +112,122 @@ impl Mapping {
     }
 
     fn header(&self) -> &Header {
-        // SAFETY: the mapping is longer than a header and lives as long as this value; all fields
-        // are atomics.
-        unsafe { &*(self.base as *const Header) }
-    }
-
-    /// Returns the address of `bytes` bytes at an offset of the file, or `None` beyond its end.
-    ///
-    /// The address is a multiple of `align` if the offset is one.
-    fn address(&self, at: u64, bytes: u64) -> Option<usize> {
-        let is_inside = at.checked_add(bytes)? <= self.layout.len();
-        is_inside.then(|| self.base + at as usize)
+        // SAFETY: the mapping is longer than a header, aligned to a page, and lives as long as this
+        // value. All fields are atomics, so whatever other processes write there is a value.
+        unsafe { &*(self.mapped.base as *const Header) }
     }
 
     /// Returns words of the file, which all participants access as atomics only.
     pub(super) fn words(&self, at: u64, count: u64) -> Option<&[AtomicU64]> {
-        let address = self.address(at, count.checked_mul(size_of::<u64>() as u64)?)?;
-        // SAFETY: the range lies in the mapping, which lives as long as this value, and is aligned
-        // if `at` is. All of this library's accesses to it are atomic, and of whole words.
-        at.is_multiple_of(8).then(|| unsafe {
-            core::slice::from_raw_parts(address as *const AtomicU64, count as usize)
-        })
+        let end = at.checked_add(count.checked_mul(size_of::<u64>() as u64)?)?;
+        if end > self.layout.len() || !at.is_multiple_of(8) {
+            return None;
+        }
+        let first = (self.mapped.base + at as usize) as *const AtomicU64;
+        // SAFETY: the range lies in the mapping, which lives as long as this value, and is aligned.
+        // All of this library's accesses to it are atomic, and of whole words.
+        Some(unsafe { core::slice::from_raw_parts(first, count as usize) })
     }
 
     /// Returns the address of some bytes in lane 0, if there are as many in every lane.
     pub(super) fn in_lanes(&self, at: u64, bytes: u64) -> Option<usize> {
         let is_inside = at.checked_add(bytes)? <= self.layout.lane_bytes && at.is_multiple_of(16);
-        is_inside.then(|| self.base + (self.layout.lanes_at() + at) as usize)
+        is_inside.then(|| self.mapped.base + (self.layout.lanes_at() + at) as usize)
     }
 
     /// Takes zeroed bytes of the shared area, which nobody else gets, and returns their offset.
-    pub(super) fn take_shared(&self, bytes: u64) -> Result<u64, SegmentError> {
-        let area = &self.header().shared;
-        let ensure = |from, bytes| self.file.allocate(self.layout.shared_at() + from, bytes);
-        self.take(area, bytes.next_multiple_of(64), self.layout.shared_bytes, ensure)
-            .map(|at| self.layout.shared_at() + at)
+    pub(super) fn take_shared(&self, bytes: u64) -> Result<u64, SegmentErrorKind> {
+        let used = &self.header().shared_used;
+        let at = take(used, 64, bytes, self.layout.shared_bytes, |end| self.ensure_shared(end))?;
+        Ok(self.layout.shared_at() + at)
     }
 
     /// Takes zeroed bytes of every lane, and returns their offset from a lane's beginning.
-    pub(super) fn take_in_lanes(&self, bytes: u64) -> Result<u64, SegmentError> {
-        let ensure = |from, bytes| {
-            (0..self.layout.lanes).try_for_each(|lane| {
-                let lane = self.layout.lanes_at() + lane * self.layout.lane_bytes;
-                self.file.allocate(lane + from, bytes)
-            })
-        };
-        self.take(&self.header().lane, bytes, self.layout.lane_bytes, ensure)
+    pub(super) fn take_in_lanes(&self, bytes: u64) -> Result<u64, SegmentErrorKind> {
+        let used = &self.header().lane_used;
+        take(used, 32, bytes, self.layout.lane_bytes, |end| self.ensure_in_lanes(end))
     }
 
-    /// Takes bytes of an area, of which at most `max` exist.
+    /// Gives the start of the shared area memory, so that no access to it can fail.
+    pub(super) fn ensure_shared(&self, end: u64) -> Result<(), SegmentErrorKind> {
+        self.ensure_area(&self.shared_ready, end, self.layout.shared_bytes, |from, bytes| {
+            self.ensure(self.layout.shared_at() + from, bytes)
+        })
+    }
+
+    /// Gives the start of every lane memory, so that no access to it can fail.
+    pub(super) fn ensure_in_lanes(&self, end: u64) -> Result<(), SegmentErrorKind> {
+        self.ensure_area(&self.lanes_ready, end, self.layout.lane_bytes, |from, bytes| {
+            (0..self.layout.lanes).try_for_each(|lane| {
+                self.ensure(self.layout.lanes_at() + lane * self.layout.lane_bytes + from, bytes)
+            })
+        })
+    }
+
+    /// Gives the start of an area memory.
     ///
-    /// A process that dies in here has taken nothing, or bytes that nobody will use.
-    fn take(
+    /// Each process does so itself: a copy of a segment has holes, and others may write anything.
+    fn ensure_area(
         &self,
-        area: &Area,
-        bytes: u64,
+        ready: &AtomicU64,
+        end: u64,
         max: u64,
-        allocate: impl Fn(u64, u64) -> Result<(), i32>,
-    ) -> Result<u64, SegmentError> {
-        // Relaxed, all: the offset is a number, and the memory behind it is zeros that nobody has
-        // written. Who publishes an object there orders its contents.
-        let mut used = area.used.load(Relaxed);
-        loop {
-            let end = used.checked_add(bytes).filter(|&end| end <= max);
-            let end = end.ok_or_else(|| self.error(SegmentErrorKind::Full))?;
-            let allocated = area.allocated.load(Acquire);
-            if end > allocated {
-                // A quarter more each time, so that the number of calls stays small.
-                let step = (allocated / 4).max(bytes).next_multiple_of(4096);
-                let until = (allocated + step).max(end).min(max);
-                allocate(allocated, until - allocated)
-                    .map_err(|errno| self.error(system("extend", errno)))?;
-                // Several processes may have done so at once. AcqRel: pairs with the Acquire above.
-                area.allocated.fetch_max(until, AcqRel);
+        ensure: impl Fn(u64, u64) -> Result<(), i32>,
+    ) -> Result<(), SegmentErrorKind> {
+        // Relaxed, both: the number says what this process has asked of the kernel, and other
+        // threads that ask again do no harm.
+        let before = ready.load(Relaxed);
+        if end <= before {
+            return Ok(());
+        }
+        // A quarter more each time, so that the number of calls stays small.
+        let until = end.max(before + before / 4).next_multiple_of(4096).min(max);
+        ensure(before, until - before).map_err(|errno| system("extend", errno))?;
+        ready.fetch_max(until, Relaxed);
+        Ok(())
+    }
+
+    /// Gives a range memory, unless this process only reads.
+    fn ensure(&self, at: u64, bytes: u64) -> Result<(), i32> {
+        if self.access == Access::Read {
+            return Ok(());
+        }
+        let _errno = errno::save();
+        match self.file.allocate(at, bytes) {
+            // The program has closed the descriptor.
+            Err(libc::EBADF) => {
+                // SAFETY: callers pass ranges inside the file, all of which is mapped for writing.
+                unsafe { shared_file::populate(self.mapped.base + at as usize, bytes as usize) }
             }
-            match area.used.compare_exchange(used, end, Relaxed, Relaxed) {
-                Ok(_) => return Ok(used),
-                Err(now) => used = now,
-            }
+            result => result,
         }
     }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: `map` has mapped the range. Handles keep this value alive while they use it.
-        unsafe { shared_file::unmap(self.base, self.layout.len() as usize) };
+/// Takes bytes of an area in multiples of `unit`, and returns their offset.
+///
+/// The area has `max` bytes. Fails before anything is taken. A process that dies after this has
+/// taken bytes that nobody will use.
+fn take(
+    used: &AtomicU64,
+    unit: u64,
+    bytes: u64,
+    max: u64,
+    ensure: impl Fn(u64) -> Result<(), SegmentErrorKind>,
+) -> Result<u64, SegmentErrorKind> {
+    // Relaxed, all: the offset is a number, and the memory behind it is zeros that nobody has
+    // written. The exchange that publishes an object there orders its contents.
+    let mut before = used.load(Relaxed);
+    loop {
+        // A multiple, also if somebody has damaged the word.
+        let at = before.checked_next_multiple_of(unit).ok_or(SegmentErrorKind::Full)?;
+        let end = at.checked_add(bytes.next_multiple_of(unit)).filter(|&end| end <= max);
+        let end = end.ok_or(SegmentErrorKind::Full)?;
+        ensure(end)?;
+        match used.compare_exchange(before, end, Relaxed, Relaxed) {
+            Ok(_) => return Ok(at),
+            Err(now) => before = now,
+        }
     }
 }
 

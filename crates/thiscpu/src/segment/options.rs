@@ -4,22 +4,24 @@ use std::path::Path;
 
 use super::attached::Segment;
 use super::error::{SegmentError, SegmentErrorKind};
-use super::layout::{BYTES_MAX, BYTES_MIN, LANES_MAX, Layout};
+use super::layout::{BYTES_MAX, LANES_MAX, Layout};
 use super::mapping::{Access, Mapping, open_path, system, with_c_path};
 use crate::sys::Host;
 use crate::sys::machine::Machine as _;
 use crate::sys::shared_file::{self, SharedFile};
 use crate::sys::startup;
 
-/// How often two services may replace each other's segment before one gives up.
-const REPLACEMENTS_MAX: usize = 100;
+/// How often others may create and remove a segment before an attempt to open it gives up.
+const RACES_MAX: usize = 100;
 
 /// What to do with a segment that exists; see [`SegmentOptions::open_or_create`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// Attach to it, and go on with its counts.
     Keep,
-    /// Replace it with a new one. Processes that are attached keep the old one.
+    /// Replace it with a new one, at one instant. Processes that are attached keep the old one.
+    ///
+    /// A file that is not a segment, or that belongs to another user, is not replaced.
     Replace,
 }
 
@@ -48,7 +50,7 @@ impl Default for SegmentOptions {
 impl SegmentOptions {
     /// Sets the number of lanes of a new segment: copies of each counter, to add in parallel.
     ///
-    /// The default is one for each CPU that the machine can have. The range is 1 to 4,096.
+    /// The default is one for each CPU that the machine can have. The range is 1 to 16,384.
     pub fn lanes(&mut self, lanes: u32) -> &mut Self {
         self.lanes = Some(lanes);
         self
@@ -56,9 +58,12 @@ impl SegmentOptions {
 
     /// Sets the size that a new segment can reach, in bytes.
     ///
-    /// A segment takes memory as objects are made. A counter takes 64 bytes or a little more,
-    /// and 32 or 64 in each lane.
-    /// The default is 16 MiB and 2 MiB for each lane. The range is 1 MiB to 1 TiB.
+    /// A segment takes memory as objects are made: first a page in each lane and an index, then 64
+    /// bytes or a little more for a counter, and 32 or 64 in each lane. The default, 2 MiB and 512
+    /// KiB for each lane, has room for about ten thousand counters. The range begins at 192 KiB and
+    /// 64 KiB for each lane, and ends at 1 TiB.
+    ///
+    /// A program that locks its memory with `mlockall` takes the whole size at once.
     pub fn max_bytes(&mut self, bytes: u64) -> &mut Self {
         self.max_bytes = Some(bytes);
         self
@@ -103,15 +108,12 @@ impl SegmentOptions {
     /// hold segments, or the system has no memory or descriptor left.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Segment, SegmentError> {
         let path = path.as_ref();
-        let layout = self.layout(Some(path))?;
-        let failed = |errno| SegmentError::new(Some(path), system("create", errno));
-        let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
-        let file = with_c_path(directory.unwrap_or(Path::new(".")), |directory| {
-            SharedFile::unnamed_in(directory, self.mode).map_err(failed)
-        })?;
         // The file gets its name when it is complete, so nobody finds half a segment.
-        let mapping = Mapping::create(file, Some(path), layout)?;
-        with_c_path(path, |path| mapping.file.link(path).map_err(failed))?;
+        let mapping = self.create_unnamed(path)?;
+        with_c_path(path, |name| {
+            let failed = |errno| SegmentError::new(Some(path), system("create", errno));
+            mapping.file.link(name).map_err(failed)
+        })?;
         Ok(Segment::new(mapping))
     }
 
@@ -150,39 +152,58 @@ impl SegmentOptions {
         existing: Existing,
     ) -> Result<Segment, SegmentError> {
         let path = path.as_ref();
+        if existing == Existing::Replace {
+            return self.replace(path);
+        }
         let mut last = system("open", libc::EAGAIN);
-        for _ in 0..REPLACEMENTS_MAX {
-            let opened = match existing {
-                Existing::Keep => self.open(path),
-                Existing::Replace => self.remove_and_create(path),
-            };
-            let result = match opened {
-                Err(error) if error.is_missing() => self.create(path),
-                other => other,
-            };
-            match result {
-                // Another process has removed or created it since.
-                Err(error) if error.is_present() || error.is_missing() => last = error.into_kind(),
+        for _ in 0..RACES_MAX {
+            match self.open(path) {
+                Err(error) if error.is_missing() => {}
+                result => return result,
+            }
+            match self.create(path) {
+                // Another process has created it since.
+                Err(error) if error.is_present() => last = error.into_kind(),
                 result => return result,
             }
         }
         Err(SegmentError::new(Some(path), last))
     }
 
-    fn remove_and_create(&self, path: &Path) -> Result<Segment, SegmentError> {
+    /// Puts a new segment in the place of the one at a path.
+    fn replace(&self, path: &Path) -> Result<Segment, SegmentError> {
         match self.open(path) {
-            // A file that is no segment, or somebody else's, is here by mistake.
+            // A file that is no segment, or another user's, is here by mistake.
             Err(error) if error.forbids_replacement() => return Err(error),
             _ => {}
         }
-        let removed = with_c_path(path, |name| {
-            SharedFile::unlink(name)
-                .map_err(|errno| SegmentError::new(Some(path), system("replace", errno)))
-        });
-        match removed {
-            Err(error) if !error.is_missing() => Err(error),
-            _ => self.create(path),
-        }
+        let failed = |errno| SegmentError::new(Some(path), system("replace", errno));
+        let mapping = self.create_unnamed(path)?;
+        // A name beside it, because only a rename replaces a file at one instant.
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{:016x}.new", shared_file::nonce()));
+        let beside = path.with_file_name(name);
+        with_c_path(&beside, |beside| {
+            mapping.file.link(beside).map_err(failed)?;
+            with_c_path(path, |path| {
+                SharedFile::rename(beside, path).map_err(|errno| {
+                    let _ = SharedFile::unlink(beside);
+                    failed(errno)
+                })
+            })
+        })?;
+        Ok(Segment::new(mapping))
+    }
+
+    /// Creates a complete segment in the directory of a path, without a name.
+    fn create_unnamed(&self, path: &Path) -> Result<Mapping, SegmentError> {
+        let layout = self.layout(Some(path))?;
+        let failed = |errno| SegmentError::new(Some(path), system("create", errno));
+        let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let file = with_c_path(directory.unwrap_or(Path::new(".")), |directory| {
+            SharedFile::unnamed_in(directory, self.mode).map_err(failed)
+        })?;
+        Mapping::create(file, Some(path), layout)
     }
 
     /// Lays out a new segment, and starts the library up.
@@ -197,8 +218,8 @@ impl SegmentOptions {
         startup::tier_or_best();
         let lanes = self.lanes.map_or_else(|| Host::cpus() as u64, u64::from);
         let lanes = checked("lanes", lanes, 1, LANES_MAX)?;
-        let max_bytes = self.max_bytes.unwrap_or((16 << 20) + (lanes << 21));
-        let max_bytes = checked("max_bytes", max_bytes, BYTES_MIN, BYTES_MAX)?;
+        let max_bytes = self.max_bytes.unwrap_or((2 << 20) + (lanes << 19));
+        let max_bytes = checked("max_bytes", max_bytes, Layout::min_bytes(lanes), BYTES_MAX)?;
         Ok(Layout::with_max_bytes(lanes, max_bytes))
     }
 }

@@ -97,6 +97,9 @@ impl Place {
             return None;
         }
         let in_lane_0 = self.segment.in_lanes(word & !IN_USE, self.lane_bytes())?;
+        // If the file system has no memory for a hole in a copy of a segment, an access to it ends
+        // the process, as an access to any other missing part does.
+        let _ = self.segment.ensure_in_lanes((word & !IN_USE) + self.lane_bytes());
         // SAFETY: `in_lanes` has checked that the counters' bytes lie in every lane.
         Some(unsafe { lanes(&self.segment, in_lane_0) })
     }

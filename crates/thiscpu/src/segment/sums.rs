@@ -16,7 +16,7 @@
 //! has happened or not. A sum that stopped after step 2 leaves open banks, which the next sum seals
 //! in its step 1. A sum that is overtaken by another starts again.
 
-use super::lane::{Added, Bank, Overtaken};
+use super::lane::{Added, Bank, Overtaken, Step};
 use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicU64,
@@ -67,8 +67,7 @@ impl Lanes {
         let bank = self.bank(lane, counter, now);
         match if Bank::is_small(n) { bank.add_small(n) } else { Added::Void } {
             Added::Counted => {}
-            // Another adder may save the delta first, or a sum: then there is nothing to do.
-            Added::Full => drop(bank.add_saved(0, now, || epoch.load(Acquire) == now)),
+            Added::Full => bank.save(),
             Added::Void => self.add_slow(counter, epoch, lane, n),
         }
     }
@@ -104,17 +103,11 @@ impl Lanes {
         Some(sum)
     }
 
-    /// Seals the bank of `epoch` in every lane, and adds the counts to `sums`.
-    fn seal(
-        &self,
-        epoch: u64,
-        is_current: impl Fn() -> bool,
-        sums: &mut [i64],
-    ) -> Result<(), Overtaken> {
+    /// Seals the banks of a step in every lane, and adds the counts to `sums`.
+    fn seal(&self, step: &Step<'_>, sums: &mut [i64]) -> Result<(), Overtaken> {
         for lane in 0..self.count {
             for (counter, sum) in sums.iter_mut().enumerate() {
-                let count = self.bank(lane, counter, epoch).seal(epoch, &is_current)?;
-                *sum = sum.wrapping_add(count);
+                *sum = sum.wrapping_add(self.bank(lane, counter, step.sealed).seal(step)?);
             }
         }
         Ok(())
@@ -145,14 +138,16 @@ fn try_sum(
     let next = now.wrapping_add(1);
     let in_use = parts();
     sums.fill(0);
+    let before = Step { epoch, current: now, sealed: now.wrapping_sub(1) };
     for lanes in in_use.iter().flatten() {
-        lanes.seal(now.wrapping_sub(1), || epoch.load(Acquire) == now, sums)?;
+        lanes.seal(&before, sums)?;
     }
     // AcqRel: releases the seals to adders that load the new epoch, and acquires those of the sum
     // that made the old one.
     epoch.compare_exchange(now, next, AcqRel, Acquire).map_err(|_| Overtaken)?;
+    let after = Step { epoch, current: next, sealed: now };
     for lanes in in_use.iter().flatten() {
-        lanes.seal(now, || epoch.load(Acquire) == next, sums)?;
+        lanes.seal(&after, sums)?;
     }
     // An add before the instant has put its lanes into use before it, so they are seen here.
     let is_complete = parts().iter().flatten().count() == in_use.iter().flatten().count();

@@ -17,7 +17,8 @@ use crate::sys::shared_file::SharedFile;
 /// An exact sum stops lanes, which is a write. So a view gives bounds of each counter.
 ///
 /// For a monitoring tool that runs as another user, create the segment with a mode that lets that
-/// user read, such as 0644. The owner of the file is not checked.
+/// user read, such as 0644. The owner of the file is not checked: an owner who shortens the file
+/// ends the processes that view it, with SIGBUS.
 ///
 /// ```
 /// # fn main() -> Result<(), thiscpu::SegmentError> {

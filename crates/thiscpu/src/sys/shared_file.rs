@@ -6,7 +6,7 @@ use core::ffi::CStr;
 use core::ptr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 
-use super::errno;
+use super::{errno, fork};
 
 /// An open file, and which one it is.
 ///
@@ -63,9 +63,26 @@ fn open(path: &CStr, flags: i32, mode: u32) -> Result<RawFd, i32> {
     checked(fd).map(|fd| fd as RawFd)
 }
 
+/// Returns a descriptor that no program takes for a standard stream.
+fn above_standard_streams(fd: OwnedFd) -> Result<OwnedFd, i32> {
+    const FIRST: RawFd = libc::STDERR_FILENO + 1;
+    if fd.as_raw_fd() >= FIRST {
+        return Ok(fd);
+    }
+    let duplicate = libc::F_DUPFD_CLOEXEC;
+    // SAFETY: the call takes numbers.
+    let other = unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), duplicate, FIRST) };
+    // SAFETY: a system call has just returned the descriptor, which nobody else knows.
+    checked(other).map(|other| unsafe { OwnedFd::from_raw_fd(other as RawFd) })
+}
+
 impl SharedFile {
-    /// Takes over a descriptor.
+    /// Takes over a descriptor, which is closed on exec from now on.
     pub(crate) fn from_fd(fd: OwnedFd) -> Result<SharedFile, i32> {
+        let (set, flag) = (libc::F_SETFD, libc::FD_CLOEXEC);
+        // SAFETY: the call takes numbers.
+        checked(unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), set, flag) })?;
+        let fd = above_standard_streams(fd)?;
         let Status { device, inode, .. } = status_of(fd.as_raw_fd())?;
         Ok(SharedFile { fd: fd.into_raw_fd(), device, inode })
     }
@@ -79,8 +96,16 @@ impl SharedFile {
     pub(crate) fn anonymous(name: &CStr) -> Result<SharedFile, i32> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: `name` ends with a zero byte.
-        let fd = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) };
-        checked(fd).and_then(|fd| SharedFile::from_new(fd as RawFd))
+        let create = |flags: libc::c_uint| unsafe {
+            libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags)
+        };
+        // A system can refuse memory files that could be executed. Kernels before 6.3 do not know
+        // the flag.
+        let fd = match checked(create(flags | libc::MFD_NOEXEC_SEAL)) {
+            Err(libc::EINVAL) => checked(create(flags)),
+            result => result,
+        };
+        fd.and_then(|fd| SharedFile::from_new(fd as RawFd))
     }
 
     /// Creates a file in a directory that has no name yet.
@@ -130,6 +155,24 @@ impl SharedFile {
         checked(result).map(drop)
     }
 
+    /// Gives a file another name, and takes that name from the file that has it.
+    pub(crate) fn rename(from: &CStr, to: &CStr) -> Result<(), i32> {
+        let here = libc::AT_FDCWD;
+        // SAFETY: both paths end with a zero byte.
+        let result = unsafe {
+            libc::syscall(libc::SYS_renameat2, here, from.as_ptr(), here, to.as_ptr(), 0)
+        };
+        checked(result).map(drop)
+    }
+
+    /// Reads the first words of the file; returns whether it has as many.
+    pub(crate) fn read_start(&self, words: &mut [u64]) -> Result<bool, i32> {
+        let (fd, bytes) = (self.own_fd()?, size_of_val(words));
+        // SAFETY: the buffer is valid for writes of its length.
+        let read = unsafe { libc::syscall(libc::SYS_pread64, fd, words.as_mut_ptr(), bytes, 0) };
+        Ok(checked(read)? == bytes as i64)
+    }
+
     pub(crate) fn status(&self) -> Result<Status, i32> {
         status_of(self.own_fd()?)
     }
@@ -166,17 +209,21 @@ impl SharedFile {
     /// Gives a range of the file memory, so that no later access to it can fail.
     pub(crate) fn allocate(&self, at: u64, bytes: u64) -> Result<(), i32> {
         let fd = self.own_fd()?;
-        loop {
+        // A signal interrupts a call, which gives its memory back. A timer's signals would keep a
+        // long call from its end.
+        const PIECE: u64 = 256 << 10;
+        let end = at + bytes;
+        let mut at = at;
+        while at < end {
+            let (from, len) = (at as libc::off_t, PIECE.min(end - at) as libc::off_t);
             // SAFETY: the call takes numbers.
-            let result = unsafe {
-                libc::syscall(libc::SYS_fallocate, fd, 0, at as libc::off_t, bytes as libc::off_t)
-            };
-            match checked(result) {
-                // A signal interrupted the call, which has given the memory back.
+            match checked(unsafe { libc::syscall(libc::SYS_fallocate, fd, 0, from, len) }) {
                 Err(libc::EINTR) => {}
-                result => return result.map(drop),
+                Err(errno) => return Err(errno),
+                Ok(_) => at += PIECE,
             }
         }
+        Ok(())
     }
 
     /// Maps the file, readable and perhaps writable, and returns the address.
@@ -187,7 +234,31 @@ impl SharedFile {
         // process that is not a mapping of the file too.
         let address =
             unsafe { libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_SHARED, fd, 0) };
-        if address == libc::MAP_FAILED { Err(errno::last()) } else { Ok(address as usize) }
+        if address == libc::MAP_FAILED {
+            return Err(errno::last());
+        }
+        // A core dump would fill the holes of the file, for all processes that share it.
+        // SAFETY: the advice does not change the contents of memory.
+        unsafe { libc::madvise(address, bytes, libc::MADV_DONTDUMP) };
+        Ok(address as usize)
+    }
+}
+
+/// Gives a mapped range of a file memory, without a descriptor (Linux 5.14).
+///
+/// # Safety
+///
+/// The range is mapped for writing by [`SharedFile::map`].
+pub(crate) unsafe fn populate(address: usize, bytes: usize) -> Result<(), i32> {
+    let (page, all) = (fork::page_bytes(), libc::MADV_POPULATE_WRITE);
+    let start = address & !(page - 1);
+    let len = address + bytes - start;
+    // SAFETY: the advice touches pages of a mapping of the caller's, and does not change them.
+    match checked(unsafe { libc::madvise(start as *mut _, len, all) }.into()) {
+        // The file system has no memory, or the kernel does not know the advice.
+        Err(libc::EFAULT) => Err(libc::ENOSPC),
+        Err(libc::EINVAL) => Err(libc::EBADF),
+        result => result.map(drop),
     }
 }
 

@@ -92,6 +92,8 @@ fn initialize(choice: &Choice) -> Tier {
             // Relaxed: the texts are constants.
             noted.store(ptr::from_ref(why).cast_mut(), Relaxed);
         }
+        #[cfg(not(thiscpu_model))]
+        choice.registration.publish_hint();
         match choice.tier {
             Tier::Atomic => degradation::note(DegradationKind::AtomicTier, 0),
             // Until this is done sections are refused, and adds go to the shared lane.

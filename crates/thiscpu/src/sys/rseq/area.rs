@@ -64,6 +64,12 @@ pub(crate) struct Offsets {
     pub(super) vfork: AtomicIsize,
 }
 
+/// The offset of `cpu_id` in an area that is registered, in the atomic tier too; or 0.
+///
+/// For code that needs a hint, and no section.
+#[cfg(not(thiscpu_model))]
+pub(super) static HINT: AtomicIsize = AtomicIsize::new(0);
+
 /// Whether the kernel fills in `node_id`.
 pub(super) static HAS_NODE: AtomicBool = AtomicBool::new(false);
 

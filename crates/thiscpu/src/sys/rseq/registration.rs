@@ -6,6 +6,8 @@ use core::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 
+#[cfg(not(thiscpu_model))]
+use super::area::HINT;
 use super::area::{
     CPU_ID, FRESH, GIVEN_UP, HAS_NODE, MM_CID, MM_CID_END, NODE_ID_END, OFFSETS, REGISTERED,
     own_offset, state, thread_pointer,
@@ -65,6 +67,15 @@ impl Registration {
     /// Returns whether the kernel fills in `mm_cid`.
     pub(crate) fn has_mm_cid(&self) -> bool {
         self.registrar != Registrar::Nobody && self.feature_size >= MM_CID_END
+    }
+
+    /// Lets code that needs no section find the CPU of a thread in its area, if there is one.
+    #[cfg(not(thiscpu_model))]
+    pub(crate) fn publish_hint(&self) {
+        if self.registrar != Registrar::Nobody {
+            // Relaxed: the number leads to memory that each thread has since its start.
+            HINT.store(self.area + CPU_ID as isize, Relaxed);
+        }
     }
 
     /// Lets sections use the area, indexed by `mm_cid` or by `cpu_id`.

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+#[cfg(not(thiscpu_model))]
+use super::area::HINT;
 use super::area::{CPU_ID, HAS_NODE, NODE_ID, OFFSETS, thread_pointer};
 use super::vfork_word;
 
@@ -34,7 +36,8 @@ pub(crate) fn index() -> usize {
 #[cfg(not(thiscpu_model))]
 #[inline(always)]
 pub(crate) fn cpu_hint() -> Option<u32> {
-    let offset = OFFSETS.cpu_id();
+    // Relaxed: the number leads to memory that each thread has since its start.
+    let offset = HINT.load(Relaxed);
     if offset == 0 {
         return None;
     }
