@@ -10,9 +10,11 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use thiscpu::{
-    Account, Budget, Cache, ConstructedCache, Counter, Counters, Ledger, Link, PerCpu, PerCpuPair,
-    PerCpuStack, RawCache, Summable,
+    Account, Budget, Cache, ConstructedCache, Counter, Counters, Existing, Ledger, Link, PerCpu,
+    PerCpuPair, PerCpuStack, RawCache, Segment, SharedCounter, SharedCounters, Summable,
 };
+
+use super::segment::Place;
 
 /// A call, or several of one kind: the first of them may be the first use of the library.
 #[derive(Clone, Copy)]
@@ -98,6 +100,26 @@ fn made() -> &'static Made {
 
 fn make() {
     made();
+}
+
+/// Counters in a segment.
+struct Shared {
+    segment: Segment,
+    counter: SharedCounter,
+    wide: SharedCounters<WIDE_LEN>,
+}
+
+fn shared() -> &'static Shared {
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let segment = Segment::anonymous().expect("memory");
+        let counter = segment.counter("counter").expect("room");
+        Shared { counter, wide: segment.counters("wide").expect("room"), segment }
+    })
+}
+
+fn make_shared() {
+    shared();
 }
 
 fn make_and_charge() {
@@ -218,6 +240,17 @@ pub(crate) const IN_HANDLERS: &[Call] = &[
     call("Budget::release", || many(|| PLENTY.release(1))).after(hold_units),
     call("Budget::release to a waiter", || SCARCE.release(3)).after(hold_and_wait),
     call("Budget::release of too many units", || OVERFULL.release(3)),
+    call("SharedCounter::add", || {
+        many(|| shared().counter.add(1));
+        many(|| shared().counter.add(LARGE));
+        shared().wide.add(1, 1);
+    })
+    .after(make_shared),
+    call("SharedCounter::sum", || {
+        black_box(shared().counter.sum());
+        shared().counter.add(1);
+    })
+    .after(make_shared),
     call("tier", || _ = black_box(thiscpu::tier().is_ok())),
     call("degradations, shared_lane_calls", || {
         black_box((thiscpu::degradations().count(), thiscpu::shared_lane_calls()));
@@ -333,6 +366,32 @@ pub(crate) const ELSEWHERE: &[Call] = &[
     call("Ledger::sync", || made().ledger.sync()).after(make_and_charge),
     call("Ledger::for_each", || made().ledger.for_each(|_, counters| _ = black_box(counters)))
         .after(make_and_charge),
+    call("Segment::anonymous", || {
+        let segment = Segment::anonymous().expect("memory");
+        segment.counter("counter").expect("room").inc();
+    }),
+    call("Segment::create, open", || {
+        let place = Place::new();
+        drop(Segment::create(&place).expect("a segment"));
+        drop(Segment::options().open_or_create(&place, Existing::Replace).expect("a segment"));
+        assert!(Segment::open(&place).expect("a segment").path().is_some());
+        black_box(Segment::create(&place).expect_err("a segment is there").to_string());
+    }),
+    call("Segment::as_fd, from_fd", || {
+        let fd = shared().segment.as_fd().expect("a descriptor");
+        let fd = fd.try_clone_to_owned().expect("a descriptor");
+        let segment = Segment::from_fd(fd).expect("a segment");
+        segment.counters::<WIDE_LEN>("another").expect("room").add(1, 1);
+    })
+    .after(make_shared),
+    // It copies the array that it fills to the result.
+    call("SharedCounters::sum", || _ = black_box(&shared().wide.sum()))
+        .after(make_shared)
+        .returns::<[[i64; WIDE_LEN]; 2]>(),
+    call("SharedCounters::snapshot_into", || {
+        shared().wide.snapshot_into(&mut VALUES.lock().expect("no panic"));
+    })
+    .after(make_shared),
     call("Cache", || {
         drop((0..MANY).map(|_| CACHE.alloc([0; 8])).collect::<Vec<_>>());
         drop(CACHE.prefill(100));

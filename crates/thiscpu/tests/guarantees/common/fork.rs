@@ -123,9 +123,7 @@ pub(crate) fn signal_after_call(
         pass_on = match libc::WSTOPSIG(status) {
             // The child's second stop: `body` made fewer calls.
             libc::SIGSTOP if !sent => {
-                // SAFETY: the child is this process's own and is not reaped yet.
-                unsafe { libc::kill(child, libc::SIGKILL) };
-                wait(child);
+                kill(child);
                 return SignalOutcome::TooFewCalls;
             }
             libc::SIGSTOP => 0,
@@ -139,6 +137,42 @@ pub(crate) fn signal_after_call(
             other => other,
         };
     }
+}
+
+/// Runs `body` in a forked child, and kills it before its instruction number `steps`.
+///
+/// Returns false if `body` is shorter.
+///
+/// # Panics
+///
+/// If the child fails.
+pub(crate) fn kill_before_instruction(steps: u64, body: impl FnOnce()) -> bool {
+    let child = start(|| {
+        assert!(trace_me());
+        stop();
+        body();
+        stop();
+    });
+    assert!(libc::WIFSTOPPED(wait(child)), "the child did not stop");
+    for _ in 0..steps {
+        // SAFETY: this process traces the child, which is stopped; the request takes no pointers.
+        assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, child, 0, 0) }, 0);
+        let status = wait(child);
+        assert!(libc::WIFSTOPPED(status), "{:?}", check_status(status));
+        if libc::WSTOPSIG(status) == libc::SIGSTOP {
+            kill(child);
+            return false;
+        }
+    }
+    kill(child);
+    true
+}
+
+/// Kills a child, and waits until it is gone.
+pub(crate) fn kill(child: i32) {
+    // SAFETY: the child is this process's own and is not reaped yet.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    wait(child);
 }
 
 fn stop() {

@@ -18,6 +18,7 @@ pub(crate) mod pin;
 pub(crate) mod resources;
 pub(crate) mod scale;
 pub(crate) mod seccomp;
+pub(crate) mod segment;
 pub(crate) mod signal;
 mod single_step;
 pub(crate) mod threads;
@@ -35,7 +36,8 @@ pub(crate) use self::env::{
 
 pub(crate) use self::objects::{Object, alloc_many, cache_of, close, exhaust, free_all};
 pub(crate) use self::single_step::{
-    Steps, at_sampled_steps, can_single_step, conflict_in_handler, fork_at_steps,
+    Steps, at_each_step, at_every_nth_step, at_sampled_steps, can_single_step, conflict_in_handler,
+    fork_at_steps, step_through,
 };
 pub(crate) use self::threads::{
     DecrementOnDrop, Tally, assert_bounds_contain, leave_lanes_if, place_one_of_five,

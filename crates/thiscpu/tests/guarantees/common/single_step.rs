@@ -186,6 +186,44 @@ pub(crate) fn fork_at_steps<R>(
     });
 }
 
+/// Runs `op` once, and calls `look` in the signal handler after each of its instructions.
+///
+/// `look` must be async-signal-safe.
+pub(crate) fn step_through<R>(op: impl FnOnce() -> R, look: fn()) -> R {
+    signal::handle_with_context(libc::SIGTRAP, stepped);
+    conflict_in_handler(look);
+    DIVISOR.store(u64::MAX, SeqCst);
+    let (result, _) = stopped_after(1, op);
+    DIVISOR.store(0, SeqCst);
+    result
+}
+
+/// Runs `op` many times; `call` interrupts it after 1 instruction, after 2, and so on to its end.
+///
+/// `call` runs in a signal handler and must be async-signal-safe. `check` runs after each run, with
+/// the number of steps, whether `op` was that long, and its result.
+pub(crate) fn at_each_step<R>(op: impl Fn() -> R, call: fn(), check: impl Fn(u64, bool, R)) {
+    at_every_nth_step(1, op, call, check);
+}
+
+/// Does as [`at_each_step`], but only after 1 instruction, 1 + `distance`, and so on.
+pub(crate) fn at_every_nth_step<R>(
+    distance: usize,
+    op: impl Fn() -> R,
+    call: fn(),
+    check: impl Fn(u64, bool, R),
+) {
+    signal::handle_with_context(libc::SIGTRAP, stepped);
+    conflict_in_handler(call);
+    for steps in (1..).step_by(distance) {
+        let (result, reached) = stopped_after(steps, &op);
+        check(steps, reached, result);
+        if !reached {
+            break;
+        }
+    }
+}
+
 /// Runs `body` on this thread, and `conflict` on another thread at each stop.
 ///
 /// `conflict` receives the stop's number.
