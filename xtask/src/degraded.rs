@@ -33,9 +33,9 @@ const VALGRIND: &str = "valgrind --quiet --error-exitcode=99 --leak-check=no --f
 
 /// Tests of what valgrind changes.
 ///
-/// They count, limit or place memory, of which valgrind uses a part. They read an unused stack, which
-/// valgrind takes for undefined. They need single steps, which it skips, or a `vfork` that is no
-/// `fork`.
+/// They count, limit or place memory, of which valgrind uses a part. They read an unused stack,
+/// which valgrind takes for undefined. They need single steps, which it skips, or a `vfork` that is
+/// no `fork`.
 const NOT_UNDER_VALGRIND: [&str; 37] = [
     "stack_use::",
     "segment::handler_may_add_at_each_instruction",

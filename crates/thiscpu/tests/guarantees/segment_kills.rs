@@ -257,7 +257,7 @@ fn recoveries_may_be_killed() {
     assert!(distinct.len() > both.0, "{} images of {} recoveries", distinct.len(), both.0);
 }
 
-/// A segment for signal handlers, with two handles of it, as two processes have.
+/// Returns two sets of handles of one segment, as two processes have, for signal handlers.
 fn shared() -> &'static [(SharedCounter, SharedCounters<3>); 2] {
     static SHARED: OnceLock<[(SharedCounter, SharedCounters<3>); 2]> = OnceLock::new();
     SHARED.get_or_init(|| {
@@ -270,7 +270,7 @@ fn shared() -> &'static [(SharedCounter, SharedCounters<3>); 2] {
 /// The change by [`disturb`].
 const DISTURBANCE: i64 = 96 - 32 + 32 * 50_000;
 
-/// Does 200 operations on the other mapping; at some of the stops, half of them on another CPU.
+/// Does 200 operations on the other mapping; at some stops, half of them on another CPU.
 fn disturb() {
     static STOPS: AtomicUsize = AtomicUsize::new(0);
     // Another thread may have that CPU for a while.
@@ -427,7 +427,7 @@ fn killed_creators_leave_no_half_segment() {
         let segment = small().open_or_create(&place, Existing::Replace).expect("a segment");
         counter(&segment).inc();
     };
-    at_kills(79, op, |steps| {
+    at_kills(397, op, |steps| {
         match Segment::open(&place) {
             Err(error) => assert!(error.to_string().contains("No such file"), "{steps}: {error}"),
             Ok(segment) => assert!([0, 1].contains(&counter(&segment).sum()), "{steps}"),

@@ -111,7 +111,7 @@ fn created_segment_is_never_replaced() {
     }
 }
 
-/// Two processes on two CPUs act in turn, while this one and another ask.
+/// Lets two processes on two CPUs act in turn, while this one and another ask.
 ///
 /// `act` gets the process's number and the number of its turn, from 0.
 fn in_turns(act: impl Fn(usize, u64), ask: impl Fn()) {

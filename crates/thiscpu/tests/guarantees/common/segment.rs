@@ -10,7 +10,7 @@ use thiscpu::{Segment, SegmentError, SegmentOptions};
 use super::fork;
 use super::process::memory_file;
 
-/// A path on a tmpfs where nothing is; what is there later is removed when this is dropped.
+/// A path on a tmpfs where nothing is; a file that is made there goes when this is dropped.
 pub(crate) struct Place(PathBuf);
 
 impl Place {

@@ -198,7 +198,7 @@ pub(crate) fn step_through<R>(op: impl FnOnce() -> R, look: fn()) -> R {
     result
 }
 
-/// Runs `op` many times; `call` interrupts it after 1 instruction, after 2, and so on to its end.
+/// Runs `op` many times; `call` interrupts it after 1 instruction, after 2, and so on.
 ///
 /// `call` runs in a signal handler and must be async-signal-safe. `check` runs after each run, with
 /// the number of steps, whether `op` was that long, and its result.
