@@ -17,6 +17,9 @@
  *   thiscpu_word               PerCpu             a word per CPU
  *   thiscpu_pair               PerCpuPair         two adjacent words per CPU, exchanged as one
  *   thiscpu_stack              PerCpuStack        a stack of nodes per CPU
+ *   thiscpu_segment            Segment            memory that processes share
+ *   thiscpu_shared_counter     SharedCounter      a counter in a segment
+ *   thiscpu_shared_counters    SharedCounters     counters in a segment, read at one instant
  *
  * Guarantees and costs are those of Rust (docs/guide.md, docs/c.md). docs/c.md lists what C lacks.
  *
@@ -41,7 +44,8 @@
  *   is without lazy binding (`-z now`), and without the stack of callbacks.
  * - Cancellation: no function is a cancellation point, and none is safe under asynchronous
  *   cancellation.
- * - After `fork`: the child may call all functions; its values are its own.
+ * - After `fork`: the child may call all functions. Its values are its own, but those in segments
+ *   are shared.
  * - After `vfork`: the child may call all functions; it shares all values with its parent. For
  *   `clone(CLONE_VM)` see `thiscpu_vfork_enter`.
  *
@@ -166,6 +170,30 @@ typedef enum thiscpu_status {
    * `THISCPU_TIER` names a tier that this system does not support.
    */
   THISCPU_STATUS_TIER_UNAVAILABLE,
+  /**
+   * The system refused a call on a segment's file. `errno` has its error number.
+   */
+  THISCPU_STATUS_SYSTEM,
+  /**
+   * The file is not a segment of this version and byte order, or is damaged.
+   */
+  THISCPU_STATUS_INVALID_SEGMENT,
+  /**
+   * Another user owns the segment's file, or more users may write to it than allowed.
+   */
+  THISCPU_STATUS_UNTRUSTED_SEGMENT,
+  /**
+   * The segment has no room for another object.
+   */
+  THISCPU_STATUS_SEGMENT_FULL,
+  /**
+   * A name in a segment is empty, too long, not UTF-8, or has a control character.
+   */
+  THISCPU_STATUS_INVALID_NAME,
+  /**
+   * The object of this name is of another kind, or has another number of counters.
+   */
+  THISCPU_STATUS_WRONG_KIND,
   /**
    * The system denied address space for per-CPU memory.
    */
@@ -425,6 +453,54 @@ typedef struct thiscpu_prefilled thiscpu_prefilled;
 typedef struct thiscpu_reserve thiscpu_reserve;
 
 /**
+ * Memory that processes share, and the counters in it. Rust: `Segment`.
+ *
+ * A segment is a file on a tmpfs, such as /dev/shm, or a file without a name that children
+ * inherit. A process may be killed at any instruction. The others go on without a wait or a
+ * repair, and lose nothing that it has counted.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_segment_close`.
+ * - Lifetime: until `thiscpu_segment_close`. Each counter that was opened in it keeps it attached.
+ * - Signal handlers: none of its functions.
+ * - After `fork`: the child shares the segment with its parent, and all counters in it.
+ * - After `exec`: the program attaches again, by path or by descriptor.
+ * - Trust: a process that may write to the file can falsify values. It cannot make others access
+ *   memory outside the segment. If a named file is shortened, accesses end with SIGBUS.
+ */
+typedef struct thiscpu_segment thiscpu_segment;
+
+/**
+ * A counter of 64 bits that processes share, with exact sums. Rust: `SharedCounter`.
+ *
+ * An add costs about one uncontended atomic addition. It never waits. A process that is killed at
+ * any instruction has made each of its adds or not. Values wrap around on overflow.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_shared_counter_close`.
+ * - Lifetime: from `thiscpu_shared_counter_open` to `thiscpu_shared_counter_close`. The counter
+ *   itself stays in the segment.
+ * - Signal handlers: `_add` and `_sum`.
+ * - After `fork`: the child shares the counter with its parent.
+ * - Memory order: what a thread did before `_add` happens before the return of each `_sum` whose
+ *   result includes it, also if the threads are of two processes.
+ */
+typedef struct thiscpu_shared_counter thiscpu_shared_counter;
+
+/**
+ * Counters that processes share, and that are read at one instant. Rust: `SharedCounters`.
+ *
+ * Each is a counter like `thiscpu_shared_counter`, with an index from 0 on.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_shared_counters_close`.
+ * - Lifetime: from `thiscpu_shared_counters_open` to `thiscpu_shared_counters_close`. The counters
+ *   themselves stay in the segment.
+ * - Signal handlers: `_add`, `_len` and `_snapshot`.
+ * - After `fork`: the child shares the counters with its parent.
+ * - Memory order: what a thread did before `_add` happens before the return of each `_snapshot`
+ *   whose result includes it, also if the threads are of two processes.
+ */
+typedef struct thiscpu_shared_counters thiscpu_shared_counters;
+
+/**
  * A stack (last in, first out) of nodes per CPU. Rust: `PerCpuStack`.
  *
  * A stack keeps nodes that are not needed right now near the CPU that used them. Push, pop and
@@ -585,6 +661,35 @@ typedef struct thiscpu_link {
    */
   struct thiscpu_link *next;
 } thiscpu_link;
+
+/**
+ * Options of a segment. A field that is 0 has its default.
+ */
+typedef struct thiscpu_segment_options {
+  /**
+   * The size that a new segment can reach, in bytes: 1 MiB to 1 TiB.
+   *
+   * The default is 16 MiB and 2 MiB for each lane. Memory is taken as counters are made: 64
+   * bytes for each counter, and 32 in each lane.
+   */
+  uint64_t max_bytes;
+  /**
+   * The lanes of a new segment: copies of each counter, to add in parallel; 1 to 16,384.
+   *
+   * The default is one for each CPU that the machine can have.
+   */
+  uint32_t lanes;
+  /**
+   * The permission bits of a new file, and those that an existing one may have at most.
+   *
+   * The default is 0600. The `umask` has no effect.
+   */
+  uint32_t mode;
+  /**
+   * A user whose files are trusted, besides this process's own user and root.
+   */
+  uint32_t owner;
+} thiscpu_segment_options;
 
 #ifdef __cplusplus
 extern "C" {
@@ -2047,6 +2152,228 @@ enum thiscpu_status thiscpu_stack_take_all(struct thiscpu_stack *stack,
 enum thiscpu_status thiscpu_stack_drain(struct thiscpu_stack *stack,
                                         void (*each)(struct thiscpu_link *node, void *context),
                                         void *context);
+
+/**
+ * Creates a segment at a path where nothing is, and stores its handle in `*segment`.
+ *
+ * - NULL: allowed for `options`, which then has the defaults.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `OUT_OF_RANGE`
+ *   for an option; `SYSTEM` with `errno`, such as `EEXIST`.
+ * - Blocks: while the system takes memory for the file.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_create(const char *path,
+                                           const struct thiscpu_segment_options *options,
+                                           struct thiscpu_segment **segment);
+
+/**
+ * Attaches to the segment at a path, and stores its handle in `*segment`.
+ *
+ * - NULL: allowed for `options`, which then has the defaults.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`,
+ *   `INVALID_SEGMENT`, `UNTRUSTED_SEGMENT`; `SYSTEM` with `errno`, such as `ENOENT`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_open(const char *path,
+                                         const struct thiscpu_segment_options *options,
+                                         struct thiscpu_segment **segment);
+
+/**
+ * Attaches to the segment at a path, or creates it; stores its handle in `*segment`.
+ *
+ * Several processes may call this at once: without `replace` all get one segment. With `replace`
+ * a new segment takes the place of one that exists. Processes that are attached keep the old one.
+ *
+ * - NULL: allowed for `options`, which then has the defaults.
+ * - Returns: as `thiscpu_segment_open` and `thiscpu_segment_create`.
+ * - Blocks: while the system takes memory for the file.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_open_or_create(const char *path,
+                                                   bool replace,
+                                                   const struct thiscpu_segment_options *options,
+                                                   struct thiscpu_segment **segment);
+
+/**
+ * Creates a segment without a name, and stores its handle in `*segment`.
+ *
+ * Children of `fork` share it. Another program gets it by `thiscpu_segment_fd`.
+ *
+ * - NULL: allowed for `options`, which then has the defaults.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `OUT_OF_RANGE`
+ *   for an option; `SYSTEM` with `errno`.
+ * - Blocks: while the system takes memory for the file.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_anonymous(const struct thiscpu_segment_options *options,
+                                              struct thiscpu_segment **segment);
+
+/**
+ * Attaches to the segment of a descriptor, and stores its handle in `*segment`.
+ *
+ * The descriptor stays the caller's, and may be closed after this call. Owner and mode are not
+ * checked: the process that passed it on vouches for it.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`,
+ *   `INVALID_SEGMENT`; `SYSTEM` with `errno`, such as `EBADF`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_from_fd(int32_t fd, struct thiscpu_segment **segment);
+
+/**
+ * Closes a segment. No thread may use the handle during or after this call.
+ *
+ * Counters that were opened in it stay usable. The file stays, if it has a name; see `unlink`.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_close(struct thiscpu_segment *segment);
+
+/**
+ * Stores the descriptor of the file in `*fd`, to be passed to another process.
+ *
+ * It stays the segment's: do not close it. It is closed on exec, unless the program clears that
+ * flag of a duplicate.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `SYSTEM` with `EBADF` if the program has closed it.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_fd(struct thiscpu_segment *segment, int32_t *fd);
+
+/**
+ * Stores the number of lanes in `*lanes`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_lanes(struct thiscpu_segment *segment, uint32_t *lanes);
+
+/**
+ * Finds the counter of a name in a segment, or makes it; stores its handle in `*counter`.
+ *
+ * A name is UTF-8 of 1 to 200 bytes, without control characters.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_NAME`, `INVALID_SEGMENT`, `SEGMENT_FULL`;
+ *   `WRONG_KIND` if the name is that of another kind of object; `SYSTEM` with `errno`.
+ * - Blocks: while the system takes memory for the file.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_counter_open(struct thiscpu_segment *segment,
+                                                const char *name,
+                                                struct thiscpu_shared_counter **counter);
+
+/**
+ * Closes a handle, which no thread may use during or after this call. The counter stays.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_counter_close(struct thiscpu_shared_counter *counter);
+
+/**
+ * Adds `n`, which may be negative.
+ *
+ * Costs one locked instruction on a cache line of this CPU; about twice that if `n` is 32,768 or
+ * more, or less than -32,768.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_shared_counter_add(struct thiscpu_shared_counter *counter, int64_t n);
+
+/**
+ * Stores the exact value, at one instant of the call, in `*sum`.
+ *
+ * Includes the adds of all processes. Costs two exchanges for each lane. Adds go on meanwhile.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_shared_counter_sum(struct thiscpu_shared_counter *counter,
+                                               int64_t *sum);
+
+/**
+ * Finds the counters of a name in a segment, or makes them, and stores their handle.
+ *
+ * A name is UTF-8 of 1 to 200 bytes, without control characters.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_NAME`, `INVALID_SEGMENT`, `SEGMENT_FULL`;
+ *   `INVALID_SIZE` if `count` is 0 or greater than `THISCPU_COUNTERS_MAX`; `WRONG_KIND` if the
+ *   name is that of another kind of object or number of counters; `SYSTEM` with `errno`.
+ * - Blocks: while the system takes memory for the file.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_counters_open(struct thiscpu_segment *segment,
+                                                 const char *name,
+                                                 size_t count,
+                                                 struct thiscpu_shared_counters **counters);
+
+/**
+ * Closes a handle, which no thread may use during or after this call. The counters stay.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_counters_close(struct thiscpu_shared_counters *counters);
+
+/**
+ * Stores the number of counters in `*count`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_shared_counters_len(struct thiscpu_shared_counters *counters,
+                                                size_t *count);
+
+/**
+ * Adds `n`, which may be negative, to counter `index`, as `thiscpu_shared_counter_add` does.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `index` is too large.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_shared_counters_add(struct thiscpu_shared_counters *counters,
+                                                size_t index,
+                                                int64_t n);
+
+/**
+ * Stores the exact values of all counters, at one instant of the call, in `values`.
+ *
+ * `capacity` is the number of values that `values` has room for. Costs two exchanges for each
+ * counter and lane. Adds go on meanwhile.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `INVALID_SIZE` if `capacity` is less than the number of
+ *   counters.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_shared_counters_snapshot(struct thiscpu_shared_counters *counters,
+                                                     int64_t *values,
+                                                     size_t capacity);
 
 /**
  * Prepares the calling thread for a child of `clone(CLONE_VM)` that uses the library.

@@ -233,6 +233,126 @@ inline std::vector<std::int64_t> sum_all(const std::vector<thiscpu_summable> &su
     return values;
 }
 
+class segment;
+
+/// A counter that processes share. segment::counter makes it. See thiscpu_shared_counter.
+class shared_counter : public detail::handle<thiscpu_shared_counter, thiscpu_shared_counter_close> {
+  public:
+    shared_counter(const segment &segment, const char *name);
+
+    /// Adds `n`, which may be negative.
+    void add(std::int64_t n) { detail::check(thiscpu_shared_counter_add(handle_, n)); }
+    shared_counter &operator+=(std::int64_t n) {
+        add(n);
+        return *this;
+    }
+    void operator++() { add(1); }
+    void operator--() { add(-1); }
+
+    /// Returns the exact value at one instant.
+    std::int64_t sum() const {
+        std::int64_t sum;
+        detail::check(thiscpu_shared_counter_sum(handle_, &sum));
+        return sum;
+    }
+};
+
+/// Counters that processes share, and that are read at one instant. See thiscpu_shared_counters.
+class shared_counters
+    : public detail::handle<thiscpu_shared_counters, thiscpu_shared_counters_close> {
+  public:
+    shared_counters(const segment &segment, const char *name, std::size_t count);
+
+    /// Returns the number of counters.
+    std::size_t len() const {
+        std::size_t len;
+        detail::check(thiscpu_shared_counters_len(handle_, &len));
+        return len;
+    }
+    /// Adds `n`, which may be negative, to counter `index`.
+    void add(std::size_t index, std::int64_t n) {
+        detail::check(thiscpu_shared_counters_add(handle_, index, n));
+    }
+    /// Returns the exact values of all counters at one instant.
+    std::vector<std::int64_t> snapshot() const {
+        std::vector<std::int64_t> values(len());
+        detail::check(thiscpu_shared_counters_snapshot(handle_, values.data(), values.size()));
+        return values;
+    }
+};
+
+/// Memory that processes share, and the counters in it. See thiscpu_segment.
+class segment : public detail::handle<thiscpu_segment, thiscpu_segment_close> {
+  public:
+    /// Creates a segment at a path where nothing is.
+    static segment create(const char *path, const thiscpu_segment_options &options = {}) {
+        segment created;
+        detail::check(thiscpu_segment_create(path, &options, &created.handle_));
+        return created;
+    }
+    /// Attaches to the segment at a path.
+    static segment open(const char *path, const thiscpu_segment_options &options = {}) {
+        segment opened;
+        detail::check(thiscpu_segment_open(path, &options, &opened.handle_));
+        return opened;
+    }
+    /// Attaches to the segment at a path, or creates it.
+    static segment open_or_create(const char *path, const thiscpu_segment_options &options = {}) {
+        segment opened;
+        detail::check(thiscpu_segment_open_or_create(path, false, &options, &opened.handle_));
+        return opened;
+    }
+    /// Creates a segment at a path, and replaces one that exists.
+    static segment replace(const char *path, const thiscpu_segment_options &options = {}) {
+        segment created;
+        detail::check(thiscpu_segment_open_or_create(path, true, &options, &created.handle_));
+        return created;
+    }
+    /// Creates a segment without a name.
+    static segment anonymous(const thiscpu_segment_options &options = {}) {
+        segment created;
+        detail::check(thiscpu_segment_anonymous(&options, &created.handle_));
+        return created;
+    }
+    /// Attaches to the segment of a descriptor, which stays the caller's.
+    static segment from_fd(int fd) {
+        segment opened;
+        detail::check(thiscpu_segment_from_fd(fd, &opened.handle_));
+        return opened;
+    }
+
+    /// Returns the descriptor of the file, which stays the segment's.
+    int fd() const {
+        std::int32_t fd;
+        detail::check(thiscpu_segment_fd(handle_, &fd));
+        return fd;
+    }
+    /// Returns the number of lanes.
+    std::uint32_t lanes() const {
+        std::uint32_t lanes;
+        detail::check(thiscpu_segment_lanes(handle_, &lanes));
+        return lanes;
+    }
+    /// Returns the counter of a name, and makes it if there is none.
+    shared_counter counter(const char *name) const { return shared_counter(*this, name); }
+    /// Returns the counters of a name, and makes them if there are none.
+    shared_counters counters(const char *name, std::size_t count) const {
+        return shared_counters(*this, name, count);
+    }
+
+  private:
+    segment() noexcept = default;
+};
+
+inline shared_counter::shared_counter(const segment &segment, const char *name) {
+    detail::check(thiscpu_shared_counter_open(segment.get(), name, &handle_));
+}
+
+inline shared_counters::shared_counters(const segment &segment, const char *name,
+                                        std::size_t count) {
+    detail::check(thiscpu_shared_counters_open(segment.get(), name, count, &handle_));
+}
+
 /// Units of a budget, released on destruction. The budget must outlive the lease.
 class lease {
   public:

@@ -1,6 +1,7 @@
 //! The boundary that every function passes: panics become statuses, and pointers are checked.
 
 use std::alloc::Layout;
+use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,6 +42,29 @@ pub(crate) unsafe fn deref<'a, T>(pointer: *const T) -> Result<&'a T, Status> {
     // SAFETY: the pointer is aligned. The caller guarantees that it is null or points to a `T`
     // that lives for `'a`.
     unsafe { pointer.as_ref() }.ok_or(Status::NullPointer)
+}
+
+/// Returns the string that `pointer` points to.
+///
+/// # Safety
+///
+/// `pointer` is null, or points to a string that lives for `'a`.
+pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a CStr, Status> {
+    if pointer.is_null() {
+        return Err(Status::NullPointer);
+    }
+    // SAFETY: the caller guarantees that a pointer that is not null points to a string.
+    Ok(unsafe { CStr::from_ptr(pointer) })
+}
+
+/// Returns the name of an object in a segment.
+///
+/// # Safety
+///
+/// As [`text`].
+pub(crate) unsafe fn name<'a>(pointer: *const c_char) -> Result<&'a str, Status> {
+    // SAFETY: the caller guarantees it.
+    unsafe { text(pointer) }?.to_str().map_err(|_| Status::InvalidName)
 }
 
 /// A pointer to memory that a function writes its result to. The memory may be uninitialized.

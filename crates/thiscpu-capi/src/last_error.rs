@@ -6,10 +6,11 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::c_char;
 use std::fmt::{self, Write as _};
+use std::io;
 use std::panic::PanicHookInfo;
 
 use thiscpu::__internal::capi::PanicReason;
-use thiscpu::Error;
+use thiscpu::{Error, SegmentError, SegmentErrorKind};
 
 use crate::status::{Status, message};
 
@@ -118,6 +119,42 @@ impl From<Error> for Status {
             Error::ItemTooLarge { .. } => Status::InvalidSize,
             _ => Status::Internal,
         }
+    }
+}
+
+impl From<SegmentError> for Status {
+    fn from(error: SegmentError) -> Self {
+        use SegmentErrorKind as Kind;
+        note(format_args!("{error}"));
+        match *error.kind() {
+            Kind::System { errno, .. } => of_errno(errno),
+            Kind::NotASegment
+            | Kind::ForeignByteOrder
+            | Kind::OtherFormat { .. }
+            | Kind::Damaged { .. } => Status::InvalidSegment,
+            Kind::ForeignOwner { .. } | Kind::WritableByOthers { .. } => Status::UntrustedSegment,
+            Kind::OptionOutOfRange { .. } => Status::OutOfRange,
+            Kind::InvalidName => Status::InvalidName,
+            Kind::OtherKind => Status::WrongKind,
+            Kind::Full => Status::SegmentFull,
+            _ => Status::Internal,
+        }
+    }
+}
+
+/// Notes that the system refused an action, and returns the status for that.
+pub(crate) fn refused(action: &str, errno: i32) -> Status {
+    note(format_args!("cannot {action}: {}", io::Error::from_raw_os_error(errno)));
+    of_errno(errno)
+}
+
+/// Sets `errno`, and returns the status for that number.
+fn of_errno(errno: i32) -> Status {
+    // SAFETY: the C library returns the address of this thread's number.
+    unsafe { *libc::__errno_location() = errno };
+    match errno {
+        libc::ENOMEM | libc::ENOSPC | libc::EDQUOT => Status::NoMemory,
+        _ => Status::System,
     }
 }
 

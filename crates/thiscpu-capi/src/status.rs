@@ -40,6 +40,18 @@ pub enum Status {
     UnknownTier,
     /// `THISCPU_TIER` names a tier that this system does not support.
     TierUnavailable,
+    /// The system refused a call on a segment's file. `errno` has its error number.
+    System,
+    /// The file is not a segment of this version and byte order, or is damaged.
+    InvalidSegment,
+    /// Another user owns the segment's file, or more users may write to it than allowed.
+    UntrustedSegment,
+    /// The segment has no room for another object.
+    SegmentFull,
+    /// A name in a segment is empty, too long, not UTF-8, or has a control character.
+    InvalidName,
+    /// The object of this name is of another kind, or has another number of counters.
+    WrongKind,
     /// The system denied address space for per-CPU memory.
     NoAddressSpace,
     /// The system denied memory.
@@ -111,6 +123,27 @@ pub(crate) fn message(status: i32) -> &'static CStr {
         () if is(Status::TierUnavailable) => {
             c"tier in THISCPU_TIER not available: unset it to use the best (`thiscpu doctor` lists \
                what each tier needs)"
+        }
+        () if is(Status::System) => {
+            c"system call refused: errno has the error number, and thiscpu_last_error the reason"
+        }
+        () if is(Status::InvalidSegment) => {
+            c"invalid segment: the file is not a segment of this version and byte order, or is \
+               damaged; check the path, or remove the file when all its processes have ended"
+        }
+        () if is(Status::UntrustedSegment) => {
+            c"untrusted segment: another user owns the file, or may write to it; allow that in the \
+               options, or remove the file"
+        }
+        () if is(Status::SegmentFull) => {
+            c"segment full: it has no room for another object; create it with more max_bytes"
+        }
+        () if is(Status::InvalidName) => {
+            c"invalid name: use 1 to 200 bytes of UTF-8 without control characters"
+        }
+        () if is(Status::WrongKind) => {
+            c"wrong kind: the object of this name has another kind or number of counters; use \
+               another name"
         }
         () if is(Status::NoAddressSpace) => {
             c"no address space for per-CPU memory: raise the limit on it (`ulimit -v`) or on \

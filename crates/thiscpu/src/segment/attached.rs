@@ -69,6 +69,10 @@ impl Segment {
         Segment(Arc::new(mapping))
     }
 
+    pub(super) fn mapping(&self) -> &Arc<Mapping> {
+        &self.0
+    }
+
     /// Attaches to the segment of a descriptor that another process passed on.
     ///
     /// The descriptor may be of a segment with a name or without one. Its owner and mode are not

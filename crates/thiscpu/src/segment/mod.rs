@@ -4,6 +4,7 @@
 //! - `counter`: the public counters;
 //! - `cpu`: which lane a thread adds in;
 //! - `directory`: objects by name;
+//! - `dyn_counters`: counters for C;
 //! - `lane`: a count that can be sealed;
 //! - `layout`: where everything is in the file;
 //! - `mapping`: the file in this process, and memory from it;
@@ -25,6 +26,8 @@ mod cpu;
 #[cfg(not(thiscpu_model))]
 mod directory;
 #[cfg(not(thiscpu_model))]
+mod dyn_counters;
+#[cfg(not(thiscpu_model))]
 mod error;
 #[cfg(not(thiscpu_model))]
 mod layout;
@@ -36,7 +39,6 @@ mod modeled;
 mod options;
 #[cfg(not(thiscpu_model))]
 mod place;
-
 #[cfg(not(thiscpu_model))]
 mod view;
 
@@ -44,6 +46,8 @@ mod view;
 pub use self::attached::Segment;
 #[cfg(not(thiscpu_model))]
 pub use self::counter::{SharedCounter, SharedCounters};
+#[cfg(not(thiscpu_model))]
+pub use self::dyn_counters::DynSharedCounters;
 #[cfg(not(thiscpu_model))]
 pub use self::error::{SegmentError, SegmentErrorKind};
 #[cfg(thiscpu_model)]

@@ -5,6 +5,8 @@
 #include <string>
 #include <thread>
 
+#include <unistd.h>
+
 #include "check.h"
 
 static_assert(!std::is_copy_constructible_v<thiscpu::counter>);
@@ -288,6 +290,30 @@ static void stacks() {
 #endif
 }
 
+static void segments() {
+    auto segment = thiscpu::segment::anonymous({1 << 20, 2, 0, 0});
+    CHECK(segment.lanes() == 2);
+    auto requests = segment.counter("requests");
+    requests += 3;
+    ++requests;
+    auto again = thiscpu::segment::from_fd(segment.fd()).counter("requests");
+    CHECK(again.sum() == 4);
+    --again;
+    CHECK(requests.sum() == 3);
+    auto pair = segment.counters("pair", 2);
+    pair.add(1, 9);
+    CHECK(pair.len() == 2 && (pair.snapshot() == std::vector<std::int64_t>{0, 9}));
+    std::string path = "/dev/shm/thiscpu-classes-" + std::to_string(getpid());
+    auto named = thiscpu::segment::create(path.c_str());
+    named.counter("requests").add(1);
+    CHECK(thiscpu::segment::open(path.c_str()).counter("requests").sum() == 1);
+    auto same = thiscpu::segment::open_or_create(path.c_str());
+    CHECK(same.counter("requests").sum() == 1);
+    auto fresh = thiscpu::segment::replace(path.c_str());
+    CHECK(fresh.counter("requests").sum() == 0);
+    CHECK(unlink(path.c_str()) == 0);
+}
+
 // A type whose own `operator new` must not be used.
 struct own {
     static void *operator new(std::size_t) = delete;
@@ -323,6 +349,7 @@ int main() {
     words();
     pairs();
     stacks();
+    segments();
     types_with_operator_new();
     errors();
     return 0;

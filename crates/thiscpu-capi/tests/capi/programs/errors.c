@@ -113,6 +113,36 @@ static void nulls(void) {
     NULL_IS_REPORTED(thiscpu_stack_take_all(NULL, &node));
     NULL_IS_REPORTED(thiscpu_stack_drain(NULL, NULL, NULL));
 
+    thiscpu_segment *segment = NULL;
+    thiscpu_shared_counter *shared = NULL;
+    thiscpu_shared_counters *several = NULL;
+    int32_t fd;
+    uint32_t lanes;
+    NULL_IS_REPORTED(thiscpu_segment_create(NULL, NULL, &segment));
+    NULL_IS_REPORTED(thiscpu_segment_create("/dev/shm/thiscpu-null", NULL, NULL));
+    NULL_IS_REPORTED(thiscpu_segment_open(NULL, NULL, &segment));
+    NULL_IS_REPORTED(thiscpu_segment_open_or_create(NULL, true, NULL, &segment));
+    NULL_IS_REPORTED(thiscpu_segment_anonymous(NULL, NULL));
+    NULL_IS_REPORTED(thiscpu_segment_from_fd(0, NULL));
+    NULL_IS_REPORTED(thiscpu_segment_fd(NULL, &fd));
+    NULL_IS_REPORTED(thiscpu_segment_lanes(NULL, &lanes));
+    NULL_IS_REPORTED(thiscpu_shared_counter_open(NULL, "name", &shared));
+    NULL_IS_REPORTED(thiscpu_shared_counter_add(NULL, 1));
+    NULL_IS_REPORTED(thiscpu_shared_counter_sum(NULL, &value));
+    NULL_IS_REPORTED(thiscpu_shared_counters_open(NULL, "name", 1, &several));
+    NULL_IS_REPORTED(thiscpu_shared_counters_len(NULL, &count));
+    NULL_IS_REPORTED(thiscpu_shared_counters_add(NULL, 0, 1));
+    NULL_IS_REPORTED(thiscpu_shared_counters_snapshot(NULL, &value, 1));
+    OK(thiscpu_segment_anonymous(NULL, &segment));
+    NULL_IS_REPORTED(thiscpu_shared_counter_open(segment, NULL, &shared));
+    NULL_IS_REPORTED(thiscpu_shared_counters_open(segment, NULL, 1, &several));
+    NULL_IS_REPORTED(thiscpu_shared_counters_open(segment, "name", 1, NULL));
+    OK(thiscpu_shared_counters_open(segment, "name", 1, &several));
+    NULL_IS_REPORTED(thiscpu_shared_counters_snapshot(several, NULL, 1));
+    OK(thiscpu_shared_counters_close(several));
+    OK(thiscpu_segment_close(segment));
+    CHECK(shared == NULL);
+
     // Valid handles, but no place for the result.
     thiscpu_counter *counter;
     thiscpu_ledger *ledger;
@@ -258,6 +288,27 @@ static void misaligned(void) {
     IS_MISALIGNED(thiscpu_stack_pop(MISALIGNED(stack), &node));
     IS_MISALIGNED(thiscpu_stack_destroy(MISALIGNED(stack)));
     OK(thiscpu_stack_destroy(stack));
+    thiscpu_segment *segment;
+    thiscpu_segment_options options[2] = {{.lanes = 1}, {.lanes = 1}};
+    thiscpu_shared_counter *shared;
+    thiscpu_shared_counters *several;
+    IS_MISALIGNED(thiscpu_segment_anonymous(MISALIGNED(options), &segment));
+    IS_MISALIGNED(thiscpu_segment_anonymous(options, MISALIGNED(number)));
+    OK(thiscpu_segment_anonymous(options, &segment));
+    IS_MISALIGNED(thiscpu_segment_fd(segment, MISALIGNED(number)));
+    IS_MISALIGNED(thiscpu_shared_counter_open(MISALIGNED(segment), "name", &shared));
+    OK(thiscpu_shared_counter_open(segment, "name", &shared));
+    OK(thiscpu_shared_counters_open(segment, "names", 1, &several));
+    IS_MISALIGNED(thiscpu_shared_counter_add(MISALIGNED(shared), 1));
+    IS_MISALIGNED(thiscpu_shared_counter_sum(shared, MISALIGNED(sum)));
+    IS_MISALIGNED(thiscpu_shared_counter_close(MISALIGNED(shared)));
+    IS_MISALIGNED(thiscpu_shared_counters_add(MISALIGNED(several), 0, 1));
+    IS_MISALIGNED(thiscpu_shared_counters_snapshot(several, MISALIGNED(sum), 1));
+    IS_MISALIGNED(thiscpu_shared_counters_close(MISALIGNED(several)));
+    IS_MISALIGNED(thiscpu_segment_close(MISALIGNED(segment)));
+    OK(thiscpu_shared_counter_close(shared));
+    OK(thiscpu_shared_counters_close(several));
+    OK(thiscpu_segment_close(segment));
 }
 
 static void messages(void) {
@@ -319,6 +370,9 @@ static void null_destroys(void) {
     OK(thiscpu_word_destroy(NULL));
     OK(thiscpu_pair_destroy(NULL));
     OK(thiscpu_stack_destroy(NULL));
+    OK(thiscpu_segment_close(NULL));
+    OK(thiscpu_shared_counter_close(NULL));
+    OK(thiscpu_shared_counters_close(NULL));
 }
 
 int main(void) {

@@ -1,0 +1,261 @@
+//! Segments.
+
+use std::ffi::{OsStr, c_char};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use thiscpu::{Existing, Segment, SegmentOptions};
+
+use crate::ffi::{create, deref, destroy, text, write};
+use crate::last_error::refused;
+use crate::status::Status;
+
+/// Memory that processes share, and the counters in it. Rust: `Segment`.
+///
+/// A segment is a file on a tmpfs, such as /dev/shm, or a file without a name that children
+/// inherit. A process may be killed at any instruction. The others go on without a wait or a
+/// repair, and lose nothing that it has counted.
+///
+/// - Threads: any number may call all functions at once, except `thiscpu_segment_close`.
+/// - Lifetime: until `thiscpu_segment_close`. Each counter that was opened in it keeps it attached.
+/// - Signal handlers: none of its functions.
+/// - After `fork`: the child shares the segment with its parent, and all counters in it.
+/// - After `exec`: the program attaches again, by path or by descriptor.
+/// - Trust: a process that may write to the file can falsify values. It cannot make others access
+///   memory outside the segment. If a named file is shortened, accesses end with SIGBUS.
+pub struct ThiscpuSegment(pub(crate) Segment);
+
+/// Options of a segment. A field that is 0 has its default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ThiscpuSegmentOptions {
+    /// The size that a new segment can reach, in bytes: 1 MiB to 1 TiB.
+    ///
+    /// The default is 16 MiB and 2 MiB for each lane. Memory is taken as counters are made: 64
+    /// bytes for each counter, and 32 in each lane.
+    pub max_bytes: u64,
+    /// The lanes of a new segment: copies of each counter, to add in parallel; 1 to 16,384.
+    ///
+    /// The default is one for each CPU that the machine can have.
+    pub lanes: u32,
+    /// The permission bits of a new file, and those that an existing one may have at most.
+    ///
+    /// The default is 0600. The `umask` has no effect.
+    pub mode: u32,
+    /// A user whose files are trusted, besides this process's own user and root.
+    pub owner: u32,
+}
+
+/// Returns the options that a caller in C passes.
+///
+/// # Safety
+///
+/// `options` is null, misaligned, or points to options.
+unsafe fn options_of(options: *const ThiscpuSegmentOptions) -> Result<SegmentOptions, Status> {
+    let mut all = Segment::options();
+    if options.is_null() {
+        return Ok(all);
+    }
+    // SAFETY: the caller guarantees that the pointer is misaligned or leads to options.
+    let &ThiscpuSegmentOptions { max_bytes, lanes, mode, owner } = unsafe { deref(options) }?;
+    if max_bytes != 0 {
+        all.max_bytes(max_bytes);
+    }
+    if lanes != 0 {
+        all.lanes(lanes);
+    }
+    if mode != 0 {
+        all.mode(mode);
+    }
+    if owner != 0 {
+        all.owner(owner);
+    }
+    Ok(all)
+}
+
+/// Returns the path that a caller in C passes.
+///
+/// # Safety
+///
+/// `path` is null, or a string that lives for `'a`.
+unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path, Status> {
+    // SAFETY: the caller guarantees that `path` is null or a string.
+    let path = unsafe { text(path) }?;
+    Ok(Path::new(OsStr::from_bytes(path.to_bytes())))
+}
+
+/// Creates a segment at a path where nothing is, and stores its handle in `*segment`.
+///
+/// - NULL: allowed for `options`, which then has the defaults.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `OUT_OF_RANGE`
+///   for an option; `SYSTEM` with `errno`, such as `EEXIST`.
+/// - Blocks: while the system takes memory for the file.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_create(
+    path: *const c_char,
+    options: *const ThiscpuSegmentOptions,
+    segment: *mut *mut ThiscpuSegment,
+) -> Status {
+    let new = || {
+        thiscpu::tier()?;
+        // SAFETY: the header requires that `path` and `options` are null or valid.
+        let (path, options) = unsafe { (path_of(path)?, options_of(options)?) };
+        Ok(ThiscpuSegment(options.create(path)?))
+    };
+    // SAFETY: the header requires that `segment` is null or valid for writes.
+    unsafe { create(segment, new) }
+}
+
+/// Attaches to the segment at a path, and stores its handle in `*segment`.
+///
+/// - NULL: allowed for `options`, which then has the defaults.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`,
+///   `INVALID_SEGMENT`, `UNTRUSTED_SEGMENT`; `SYSTEM` with `errno`, such as `ENOENT`.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_open(
+    path: *const c_char,
+    options: *const ThiscpuSegmentOptions,
+    segment: *mut *mut ThiscpuSegment,
+) -> Status {
+    let new = || {
+        thiscpu::tier()?;
+        // SAFETY: the header requires that `path` and `options` are null or valid.
+        let (path, options) = unsafe { (path_of(path)?, options_of(options)?) };
+        Ok(ThiscpuSegment(options.open(path)?))
+    };
+    // SAFETY: the header requires that `segment` is null or valid for writes.
+    unsafe { create(segment, new) }
+}
+
+/// Attaches to the segment at a path, or creates it; stores its handle in `*segment`.
+///
+/// Several processes may call this at once: without `replace` all get one segment. With `replace`
+/// a new segment takes the place of one that exists. Processes that are attached keep the old one.
+///
+/// - NULL: allowed for `options`, which then has the defaults.
+/// - Returns: as `thiscpu_segment_open` and `thiscpu_segment_create`.
+/// - Blocks: while the system takes memory for the file.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_open_or_create(
+    path: *const c_char,
+    replace: bool,
+    options: *const ThiscpuSegmentOptions,
+    segment: *mut *mut ThiscpuSegment,
+) -> Status {
+    let existing = if replace { Existing::Replace } else { Existing::Keep };
+    let new = || {
+        thiscpu::tier()?;
+        // SAFETY: the header requires that `path` and `options` are null or valid.
+        let (path, options) = unsafe { (path_of(path)?, options_of(options)?) };
+        Ok(ThiscpuSegment(options.open_or_create(path, existing)?))
+    };
+    // SAFETY: the header requires that `segment` is null or valid for writes.
+    unsafe { create(segment, new) }
+}
+
+/// Creates a segment without a name, and stores its handle in `*segment`.
+///
+/// Children of `fork` share it. Another program gets it by `thiscpu_segment_fd`.
+///
+/// - NULL: allowed for `options`, which then has the defaults.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`; `OUT_OF_RANGE`
+///   for an option; `SYSTEM` with `errno`.
+/// - Blocks: while the system takes memory for the file.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_anonymous(
+    options: *const ThiscpuSegmentOptions,
+    segment: *mut *mut ThiscpuSegment,
+) -> Status {
+    let new = || {
+        thiscpu::tier()?;
+        // SAFETY: the header requires that `options` is null or valid.
+        let options = unsafe { options_of(options) }?;
+        Ok(ThiscpuSegment(options.anonymous()?))
+    };
+    // SAFETY: the header requires that `segment` is null or valid for writes.
+    unsafe { create(segment, new) }
+}
+
+/// Attaches to the segment of a descriptor, and stores its handle in `*segment`.
+///
+/// The descriptor stays the caller's, and may be closed after this call. Owner and mode are not
+/// checked: the process that passed it on vouches for it.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`,
+///   `INVALID_SEGMENT`; `SYSTEM` with `errno`, such as `EBADF`.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_from_fd(
+    fd: i32,
+    segment: *mut *mut ThiscpuSegment,
+) -> Status {
+    let new = || {
+        thiscpu::tier()?;
+        if fd < 0 {
+            return Err(refused("open a segment by a descriptor", libc::EBADF));
+        }
+        // SAFETY: -1 was excluded. The descriptor is used in this call only, which fails if it is
+        // not open.
+        let own = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().map_err(|error| {
+            refused("open a segment by a descriptor", error.raw_os_error().unwrap_or(0))
+        })?;
+        Ok(ThiscpuSegment(Segment::from_fd(own)?))
+    };
+    // SAFETY: the header requires that `segment` is null or valid for writes.
+    unsafe { create(segment, new) }
+}
+
+/// Closes a segment. No thread may use the handle during or after this call.
+///
+/// Counters that were opened in it stay usable. The file stays, if it has a name; see `unlink`.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_close(segment: *mut ThiscpuSegment) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
+    // more.
+    unsafe { destroy(segment) }
+}
+
+/// Stores the descriptor of the file in `*fd`, to be passed to another process.
+///
+/// It stays the segment's: do not close it. It is closed on exec, unless the program clears that
+/// flag of a duplicate.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `SYSTEM` with `EBADF` if the program has closed it.
+/// - Blocks: never.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_fd(segment: *mut ThiscpuSegment, fd: *mut i32) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and `fd` null or valid for
+    // writes.
+    unsafe { write(segment, fd, |segment| Ok(segment.0.as_fd()?.as_raw_fd())) }
+}
+
+/// Stores the number of lanes in `*lanes`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_lanes(
+    segment: *mut ThiscpuSegment,
+    lanes: *mut u32,
+) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and `lanes` null or valid for
+    // writes.
+    unsafe { write(segment, lanes, |segment| Ok(segment.0.lanes())) }
+}

@@ -1,0 +1,314 @@
+// Processes that share counters in a segment.
+#include "threads.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ADDS = 20000, KILLS = 40 };
+
+static char path[100];
+
+static thiscpu_shared_counter *counter_of(thiscpu_segment *segment, const char *name) {
+    thiscpu_shared_counter *counter;
+    OK(thiscpu_shared_counter_open(segment, name, &counter));
+    return counter;
+}
+
+static int64_t sum_of(thiscpu_shared_counter *counter) {
+    int64_t sum;
+    OK(thiscpu_shared_counter_sum(counter, &sum));
+    return sum;
+}
+
+static void passes(pid_t child) {
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// A child uses the handles of its parent, and another one attaches by path.
+static void processes_share_counters(void) {
+    thiscpu_segment *segment;
+    uint32_t lanes;
+    OK(thiscpu_segment_create(path, NULL, &segment));
+    OK(thiscpu_segment_lanes(segment, &lanes));
+    CHECK(lanes >= 1);
+    thiscpu_shared_counter *counter = counter_of(segment, "requests");
+    pid_t children[2];
+    for (int i = 0; i < 2; i++) {
+        children[i] = fork();
+        CHECK(children[i] >= 0);
+        if (children[i] == 0) {
+            thiscpu_segment *own = segment;
+            if (i == 1) {
+                OK(thiscpu_segment_open(path, NULL, &own));
+                counter = counter_of(own, "requests");
+            }
+            for (int k = 0; k < ADDS; k++) {
+                OK(thiscpu_shared_counter_add(counter, k % 2 == 0 ? 3 : -1));
+            }
+            _exit(0);
+        }
+    }
+    for (int64_t sum = 0, last = 0; sum < 2 * ADDS - 100; last = sum) {
+        sum = sum_of(counter);
+        CHECK(sum >= last - 8 && sum <= 2 * ADDS + 8);
+    }
+    passes(children[0]);
+    passes(children[1]);
+    CHECK(sum_of(counter) == 2 * ADDS);
+    // Large amounts, and the whole range.
+    OK(thiscpu_shared_counter_add(counter, INT64_MAX));
+    OK(thiscpu_shared_counter_add(counter, -INT64_MAX));
+    CHECK(sum_of(counter) == 2 * ADDS);
+    // The counter keeps the segment attached.
+    OK(thiscpu_segment_close(segment));
+    OK(thiscpu_shared_counter_add(counter, 1));
+    CHECK(sum_of(counter) == 2 * ADDS + 1);
+    OK(thiscpu_shared_counter_close(counter));
+    CHECK(unlink(path) == 0);
+}
+
+// Adds until it is killed, and notes after each add how many it has completed.
+static void add_until_killed(thiscpu_shared_counter *counter, volatile int64_t *completed) {
+    for (;;) {
+        OK(thiscpu_shared_counter_add(counter, 1));
+        *completed += 1;
+    }
+}
+
+// A killed child has made the add that it was in, or not, and no add of others is lost.
+static void sum_is_exact_after_kills(void) {
+    thiscpu_segment *segment;
+    OK(thiscpu_segment_anonymous(NULL, &segment));
+    thiscpu_shared_counter *counter = counter_of(segment, "requests");
+    volatile int64_t *completed = mmap(NULL, sizeof *completed, PROT_READ | PROT_WRITE,
+                                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(completed != MAP_FAILED);
+    for (int64_t i = 0; i < KILLS; i++) {
+        int64_t before = sum_of(counter);
+        int ready[2], status;
+        char byte;
+        *completed = 0;
+        CHECK(pipe(ready) == 0);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            CHECK(write(ready[1], "", 1) == 1);
+            add_until_killed(counter, completed);
+        }
+        CHECK(read(ready[0], &byte, 1) == 1);
+        close(ready[0]);
+        close(ready[1]);
+        int64_t own = 0;
+        for (; *completed < 1 + 97 * i; own++) {
+            OK(thiscpu_shared_counter_add(counter, 1));
+            CHECK(sum_of(counter) > before);
+        }
+        CHECK(kill(child, SIGKILL) == 0);
+        CHECK(waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGKILL);
+        int64_t expected = before + own + *completed, sum = sum_of(counter);
+        CHECK(sum == expected || sum == expected + 1);
+        CHECK(sum_of(counter) == sum);
+    }
+    OK(thiscpu_shared_counter_close(counter));
+    OK(thiscpu_segment_close(segment));
+}
+
+static void *add_to_both(void *with) {
+    for (int i = 0; i < ADDS; i++) {
+        OK(thiscpu_shared_counters_add(with, 0, 1));
+        OK(thiscpu_shared_counters_add(with, 1, 1));
+    }
+    return NULL;
+}
+
+// A snapshot has the first count of a thread before its second one, and is at one instant.
+static void snapshot_is_of_one_instant(void) {
+    enum { COUNT = 3 };
+    thiscpu_segment *segment;
+    thiscpu_shared_counters *counters;
+    thiscpu_shared_counter *other;
+    size_t len;
+    OK(thiscpu_segment_anonymous(NULL, &segment));
+    OK(thiscpu_shared_counters_open(segment, "pair", COUNT, &counters));
+    OK(thiscpu_shared_counters_len(counters, &len));
+    CHECK(len == COUNT);
+    int64_t values[COUNT + 1] = {0, 0, 0, -77};
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        add_to_both(counters);
+        _exit(0);
+    }
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, add_to_both, counters) == 0);
+    do {
+        OK(thiscpu_shared_counters_snapshot(counters, values, COUNT));
+        CHECK(values[0] >= values[1] && values[0] <= values[1] + 2);
+    } while (values[1] < 2 * ADDS);
+    CHECK(pthread_join(thread, NULL) == 0);
+    passes(child);
+    RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_shared_counters_add(counters, COUNT, 1));
+    RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_shared_counters_add(counters, SIZE_MAX, 1));
+    RETURNS(THISCPU_STATUS_INVALID_SIZE,
+            thiscpu_shared_counters_snapshot(counters, values, COUNT - 1));
+    OK(thiscpu_shared_counters_snapshot(counters, values, COUNT + 1));
+    CHECK(values[0] == 2 * ADDS && values[1] == 2 * ADDS && values[2] == 0 && values[3] == -77);
+    OK(thiscpu_shared_counters_close(counters));
+
+    RETURNS(THISCPU_STATUS_WRONG_KIND, thiscpu_shared_counter_open(segment, "pair", &other));
+    RETURNS(THISCPU_STATUS_WRONG_KIND,
+            thiscpu_shared_counters_open(segment, "pair", COUNT + 1, &counters));
+    RETURNS(THISCPU_STATUS_INVALID_SIZE,
+            thiscpu_shared_counters_open(segment, "none", 0, &counters));
+    RETURNS(THISCPU_STATUS_INVALID_SIZE,
+            thiscpu_shared_counters_open(segment, "none", THISCPU_COUNTERS_MAX + 1, &counters));
+    OK(thiscpu_segment_close(segment));
+}
+
+// The descriptor leads to the same counters, and stays the caller's.
+static void descriptor_is_passed_on(void) {
+    thiscpu_segment *first, *second;
+    int32_t fd;
+    OK(thiscpu_segment_anonymous(NULL, &first));
+    thiscpu_shared_counter *counter = counter_of(first, "requests");
+    OK(thiscpu_shared_counter_add(counter, 5));
+    OK(thiscpu_segment_fd(first, &fd));
+    int duplicate = dup(fd);
+    CHECK(duplicate >= 0);
+    OK(thiscpu_segment_from_fd(duplicate, &second));
+    CHECK(close(duplicate) == 0);
+    thiscpu_shared_counter *again = counter_of(second, "requests");
+    CHECK(sum_of(again) == 5);
+    OK(thiscpu_shared_counter_close(again));
+    OK(thiscpu_segment_close(second));
+    // The descriptor of the first segment is still open.
+    OK(thiscpu_segment_fd(first, &fd));
+    CHECK(fcntl(fd, F_GETFD) == FD_CLOEXEC);
+    OK(thiscpu_shared_counter_close(counter));
+    OK(thiscpu_segment_close(first));
+    for (int bad = -2; bad < 0; bad++) {
+        errno = 0;
+        RETURNS(THISCPU_STATUS_SYSTEM, thiscpu_segment_from_fd(bad, &second));
+        CHECK(errno == EBADF);
+    }
+    RETURNS(THISCPU_STATUS_SYSTEM, thiscpu_segment_from_fd(1000000, &second));
+    CHECK(strstr(thiscpu_last_error(), "descriptor") != NULL);
+    int pipes[2];
+    CHECK(pipe(pipes) == 0);
+    RETURNS(THISCPU_STATUS_INVALID_SEGMENT, thiscpu_segment_from_fd(pipes[0], &second));
+    CHECK(close(pipes[0]) == 0 && close(pipes[1]) == 0);
+}
+
+// A restarted service goes on with its counts, or starts at 0.
+static void existing_is_kept_or_replaced(void) {
+    thiscpu_segment *old, *same, *new;
+    OK(thiscpu_segment_open_or_create(path, false, NULL, &old));
+    thiscpu_shared_counter *counter = counter_of(old, "requests");
+    OK(thiscpu_shared_counter_add(counter, 7));
+    OK(thiscpu_segment_open_or_create(path, false, NULL, &same));
+    thiscpu_shared_counter *kept = counter_of(same, "requests");
+    CHECK(sum_of(kept) == 7);
+    OK(thiscpu_segment_open_or_create(path, true, NULL, &new));
+    thiscpu_shared_counter *fresh = counter_of(new, "requests");
+    CHECK(sum_of(fresh) == 0 && sum_of(counter) == 7);
+    OK(thiscpu_shared_counter_close(counter));
+    OK(thiscpu_shared_counter_close(kept));
+    OK(thiscpu_shared_counter_close(fresh));
+    OK(thiscpu_segment_close(old));
+    OK(thiscpu_segment_close(same));
+    OK(thiscpu_segment_close(new));
+    CHECK(unlink(path) == 0);
+}
+
+static void options_are_obeyed(void) {
+    thiscpu_segment *segment;
+    uint32_t lanes;
+    struct stat file;
+    thiscpu_segment_options options = {.max_bytes = 1 << 20, .lanes = 3, .mode = 0640};
+    OK(thiscpu_segment_create(path, &options, &segment));
+    OK(thiscpu_segment_lanes(segment, &lanes));
+    CHECK(lanes == 3 && stat(path, &file) == 0 && (file.st_mode & 0777) == 0640);
+    CHECK(file.st_size > 1 << 19 && file.st_size <= 1 << 20);
+    // The lanes of a small segment are full first.
+    thiscpu_status status = THISCPU_STATUS_OK;
+    for (int i = 0; status == THISCPU_STATUS_OK; i++) {
+        thiscpu_shared_counters *counters;
+        char name[20];
+        snprintf(name, sizeof name, "group %d", i);
+        status = thiscpu_shared_counters_open(segment, name, 1000, &counters);
+        CHECK(status != THISCPU_STATUS_OK || thiscpu_shared_counters_close(counters) == 0);
+    }
+    CHECK(status == THISCPU_STATUS_SEGMENT_FULL);
+    CHECK(strstr(thiscpu_last_error(), "max_bytes") != NULL);
+    OK(thiscpu_segment_close(segment));
+    // Others may write to the file, unless the options allow it.
+    CHECK(chmod(path, 0666) == 0);
+    RETURNS(THISCPU_STATUS_UNTRUSTED_SEGMENT, thiscpu_segment_open(path, &options, &segment));
+    CHECK(strstr(thiscpu_last_error(), "666") != NULL);
+    options.mode = 0666;
+    OK(thiscpu_segment_open(path, &options, &segment));
+    OK(thiscpu_segment_close(segment));
+    CHECK(unlink(path) == 0);
+    if (geteuid() == 0) {
+        OK(thiscpu_segment_create(path, NULL, &segment));
+        OK(thiscpu_segment_close(segment));
+        CHECK(chown(path, 12345, (gid_t)-1) == 0);
+        RETURNS(THISCPU_STATUS_UNTRUSTED_SEGMENT, thiscpu_segment_open(path, NULL, &segment));
+        options.owner = 12345;
+        OK(thiscpu_segment_open(path, &options, &segment));
+        OK(thiscpu_segment_close(segment));
+        CHECK(unlink(path) == 0);
+    }
+    thiscpu_segment_options bad[3] = {
+        {.max_bytes = 1}, {.max_bytes = 1ULL << 50}, {.lanes = 1 << 20}};
+    for (int i = 0; i < 3; i++) {
+        RETURNS(THISCPU_STATUS_OUT_OF_RANGE, thiscpu_segment_anonymous(&bad[i], &segment));
+    }
+}
+
+static void errors_are_reported(void) {
+    thiscpu_segment *segment = NULL, *second;
+    thiscpu_shared_counter *counter = NULL;
+    RETURNS(THISCPU_STATUS_SYSTEM, thiscpu_segment_open(path, NULL, &segment));
+    CHECK(errno == ENOENT && strstr(thiscpu_last_error(), path) != NULL);
+    RETURNS(THISCPU_STATUS_SYSTEM, thiscpu_segment_create("/nowhere/segment", NULL, &segment));
+    CHECK(segment == NULL);
+    OK(thiscpu_segment_create(path, NULL, &segment));
+    RETURNS(THISCPU_STATUS_SYSTEM, thiscpu_segment_create(path, NULL, &second));
+    CHECK(errno == EEXIST);
+    char name[202];
+    memset(name, 'a', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    RETURNS(THISCPU_STATUS_INVALID_NAME, thiscpu_shared_counter_open(segment, name, &counter));
+    RETURNS(THISCPU_STATUS_INVALID_NAME, thiscpu_shared_counter_open(segment, "", &counter));
+    RETURNS(THISCPU_STATUS_INVALID_NAME, thiscpu_shared_counter_open(segment, "a\nb", &counter));
+    RETURNS(THISCPU_STATUS_INVALID_NAME, thiscpu_shared_counter_open(segment, "\xff", &counter));
+    CHECK(counter == NULL);
+    OK(thiscpu_shared_counter_open(segment, name + 1, &counter));
+    OK(thiscpu_shared_counter_close(counter));
+    OK(thiscpu_segment_close(segment));
+    // A file of the right length, whose header is damaged.
+    int file = open(path, O_RDWR);
+    CHECK(file >= 0 && pwrite(file, "damaged", 7, 0) == 7 && close(file) == 0);
+    RETURNS(THISCPU_STATUS_INVALID_SEGMENT, thiscpu_segment_open(path, NULL, &segment));
+    CHECK(unlink(path) == 0);
+}
+
+int main(void) {
+    snprintf(path, sizeof path, "/dev/shm/thiscpu-capi-%d", (int)getpid());
+    alarm(300);
+    processes_share_counters();
+    sum_is_exact_after_kills();
+    snapshot_is_of_one_instant();
+    descriptor_is_passed_on();
+    existing_is_kept_or_replaced();
+    options_are_obeyed();
+    errors_are_reported();
+    return 0;
+}
