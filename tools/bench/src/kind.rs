@@ -1,7 +1,7 @@
 //! The kinds of cases: the name of each, its contenders, and the function that measures it.
 
 use crate::{
-    contenders::{Name, budgets, counters, layers, ledgers, registries},
+    contenders::{Name, budgets, counters, layers, ledgers, processes, registries},
     metric::{
         ADDERS_SLOWDOWN, Metric, RESIDENT_BYTES, RESIDENT_PER_ACCOUNT, RESIDENT_PER_COUNTER,
         TIME_PER_OP, TIME_PER_SCRAPE, TIME_PER_SNAPSHOT, TIME_PER_SUM,
@@ -13,7 +13,7 @@ use crate::{
         ledger::{self, audit, snapshot_all},
         lifetime,
         memory::{self, Many},
-        metrics, slowdown, threshold, token, tower,
+        metrics, shared, slowdown, threshold, token, tower,
         walk::{self, Cell},
     },
 };
@@ -135,6 +135,16 @@ kinds! {
         "A counter with a label looked up, by the facade or in a family, and incremented";
     Scrape: Metrics "scrape", Fixed(metrics::SCRAPE_THREADS), [registries metrics::scrape::<C>],
         "The text of 100,000 counters, all incremented on two CPUs since the last scrape";
+    SharedAdd: Shared "add", Default(&[1, 2]), [processes shared::add::<C>],
+        "Every process adds 1; processes for threads";
+    SharedSlowdown: Shared "add-sums", Fixed(slowdown::ADDERS), [(shared::SUMMED) shared::slowdown],
+        "The loss of two adding processes to a third one that sums 1,000 times a second";
+    SharedSum2: Shared "sum-2", Fixed(1), [(&[Name::ThisCpu]) shared::sum::<2>],
+        "An exact sum of 2 lanes";
+    SharedSum64: Shared "sum-64", Fixed(1), [(&[Name::ThisCpu]) shared::sum::<64>],
+        "An exact sum of 64 lanes";
+    SharedAttach: Shared "attach", Fixed(1), [(&[Name::ThisCpu]) shared::attach],
+        "A segment opened by path, one add to a counter in it, and the segment closed";
     LimitFar: Tower "limit-far", Default(tower::TASKS), [layers tower::limit_far::<C>],
         "A request that would wait at a limit, which is out of reach; tasks for threads";
     LimitReached: Tower "limit-reached", Default(tower::TASKS), [layers tower::limit_reached::<C>],
@@ -235,7 +245,7 @@ impl Kind {
     pub(crate) const fn drawn(self) -> Option<&'static Metric> {
         match self {
             Self::Token => Some(&TIME_PER_SUM),
-            Self::Slowdown => Some(&ADDERS_SLOWDOWN),
+            Self::Slowdown | Self::SharedSlowdown => Some(&ADDERS_SLOWDOWN),
             Self::Memory => Some(&RESIDENT_PER_COUNTER),
             Self::MemoryAccounts => Some(&RESIDENT_PER_ACCOUNT),
             Self::SnapshotAll => Some(&TIME_PER_SNAPSHOT),

@@ -23,6 +23,7 @@ mod metric;
 mod named;
 mod plan;
 mod preempt;
+mod processes;
 mod progress;
 mod report;
 mod rseq;

@@ -61,6 +61,7 @@ pub(crate) mod layers;
 pub(crate) mod ledgers;
 mod name;
 mod percpu_counter;
+pub(crate) mod processes;
 pub(crate) mod registries;
 
 pub(crate) use self::{lanes::Padded, name::Name};

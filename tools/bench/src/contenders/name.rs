@@ -42,6 +42,11 @@ named_enum! {
             "The metrics-exporter-prometheus crate, through the metrics facade",
         PrometheusClient "prometheus-client" "The prometheus-client crate",
         Tower "tower" "The tower crate's own layers",
+        Uncontended "uncontended"
+            "An atomic of its own for each process: a bound; its sums are not of one instant",
+        RobustMutex "robust-mutex" "A count under a robust mutex that processes share",
+        SysvSemaphore "sysv-semaphore" "A count under a System V semaphore",
+        ThisCpuLocal "thiscpu-local" "This library's counter in each process, which share nothing",
         ThisCpu "thiscpu"
             "This library; thiscpu-metrics with its own handles; thiscpu-tower",
         ThisCpuFacade "thiscpu-facade" "thiscpu-metrics, through the metrics facade",
@@ -58,6 +63,7 @@ impl Name {
         matches!(
             self,
             Self::ThisCpu
+                | Self::ThisCpuLocal
                 | Self::ThisCpuFacade
                 | Self::ThisCpuCache
                 | Self::ThisCpuMalloc
@@ -65,9 +71,14 @@ impl Name {
         )
     }
 
+    /// Returns whether it does less than is asked of a contender.
+    pub(crate) const fn is_bound(self) -> bool {
+        matches!(self, Self::Section | Self::Uncontended | Self::ThisCpuLocal | Self::Nothing)
+    }
+
     /// Returns whether it is a design of others: no part of this project, and no bound.
     pub(crate) const fn is_rival(self) -> bool {
-        !self.is_ours() && !matches!(self, Self::Section | Self::Nothing)
+        !self.is_ours() && !self.is_bound()
     }
 
     /// Returns an error with the reason if this program or this machine cannot run the contender.

@@ -45,7 +45,7 @@ pub(crate) fn headline(rows: &[Row]) -> Option<String> {
             let counts = |row: &&&Row| {
                 row.metric == kind.compared().name
                     && row.contender.is_ours() == is_ours
-                    && !matches!(row.contender, Name::Section | Name::Nothing)
+                    && !row.contender.is_bound()
             };
             rows.iter().filter(counts).map(|row| row.median).min_by(f64::total_cmp)
         };

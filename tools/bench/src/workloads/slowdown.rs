@@ -49,13 +49,15 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
         move || {
             (0..STEP).for_each(|_| counter.add(1));
             added += STEP;
-            // Relaxed: pairs with the load in `adds_per_s`, which needs only a recent count.
+            // Relaxed: pairs with the load in `conduct`, which needs only a recent count.
             progress.store(added, Relaxed);
             Ok(())
         }
     };
     let conduct = || {
-        let comparing = || Ok(losses(&*counter, &progress, setting.length));
+        // Relaxed: pairs with the adders' stores; a count may be a few adds old.
+        let added = || progress.iter().map(|count| count.load(Relaxed)).sum();
+        let comparing = || Ok(losses(&|| counter.sum(), &added, setting.length));
         setting.cpus.confined(0..ADDERS, comparing)
     };
     let slice = slice::run(setting.cpus, setting.threads, 1, prepare, conduct)?;
@@ -69,12 +71,13 @@ pub(crate) fn measure<C: Contender>(setting: &Setting<'_>) -> Measured {
 
 /// Compares pairs of intervals and returns the losses in percent.
 ///
-/// Every other pair begins with sums, so that a machine whose speed changes favors neither.
-fn losses<C: Contender>(counter: &C, progress: &[Padded<AtomicU64>], length: Duration) -> Vec<f64> {
+/// `added` returns how many adds were made so far. Every other pair begins with sums, so that a
+/// machine whose speed changes favors neither.
+pub(super) fn losses(sum: &dyn Fn() -> i64, added: &dyn Fn() -> u64, length: Duration) -> Vec<f64> {
     let interval = length.clamp(INTERVAL_MIN, INTERVAL_MAX);
     let pairs = (length * SLICES).div_duration_f64(interval * 2).round() as u32;
-    let undisturbed = || adds_per_s(progress, || thread::sleep(interval));
-    let disturbed = || adds_per_s(progress, || sum_periodically(counter, interval));
+    let undisturbed = || adds_per_s(added, || thread::sleep(interval));
+    let disturbed = || adds_per_s(added, || sum_periodically(sum, interval));
     let mut losses = Vec::new();
     for pair in 0..pairs.max(1) {
         if stop::is_requested() {
@@ -93,9 +96,7 @@ fn losses<C: Contender>(counter: &C, progress: &[Padded<AtomicU64>], length: Dur
 }
 
 /// Returns the adds of all adders per second while `pass_time` runs.
-fn adds_per_s(progress: &[Padded<AtomicU64>], pass_time: impl FnOnce()) -> f64 {
-    // Relaxed: pairs with the adders' stores; a count may be a few adds old.
-    let added = || -> u64 { progress.iter().map(|count| count.load(Relaxed)).sum() };
+fn adds_per_s(added: &dyn Fn() -> u64, pass_time: impl FnOnce()) -> f64 {
     let (started, added_before) = (Instant::now(), added());
     pass_time();
     let elapsed_s = started.elapsed().as_secs_f64();
@@ -103,12 +104,12 @@ fn adds_per_s(progress: &[Padded<AtomicU64>], pass_time: impl FnOnce()) -> f64 {
 }
 
 /// Sums at the beginning of every period. A sum that takes longer delays the next one.
-fn sum_periodically<C: Contender>(counter: &C, length: Duration) {
+fn sum_periodically(sum: &dyn Fn() -> i64, length: Duration) {
     let started = Instant::now();
     let mut next = Duration::ZERO;
     while next < length {
         thread::sleep(next.saturating_sub(started.elapsed()));
-        black_box(counter.sum());
+        black_box(sum());
         next += SUM_PERIOD;
     }
     thread::sleep(length.saturating_sub(started.elapsed()));

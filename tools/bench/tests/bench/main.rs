@@ -220,6 +220,19 @@ fn metrics_are_incremented_and_scraped() {
 }
 
 #[test]
+fn processes_share_counters() {
+    let lines = lines(&["shared", "--threads", "1,3"]);
+    let all =
+        ["atomic", "uncontended", "robust-mutex", "sysv-semaphore", "thiscpu-local", "thiscpu"];
+    assert_eq!(contenders(&lines, "add", "time_per_op"), all.repeat(2));
+    assert_eq!(contenders(&lines, "add", "thiscpu_ratio"), all[..5].repeat(2));
+    assert_eq!(contenders(&lines, "add-sums", "adders_slowdown").len(), 5);
+    for case in ["sum-2", "sum-64", "attach"] {
+        assert_eq!(contenders(&lines, case, "time_per_op"), ["thiscpu"]);
+    }
+}
+
+#[test]
 fn layers_are_compared_with_those_of_tower() {
     let lines = lines(&["tower", "--threads", "1,3"]);
     for case in ["limit-far", "limit-reached", "shed-far", "shed-reached"] {

@@ -9,16 +9,17 @@ fn bad_requests_run_nothing_and_name_what_exists() {
     let cases: [(&[&str], &str); 18] = [
         (
             &["adds"],
-            "add, commit, sum, threshold, memory, lifetime, budget, fault, ledger, metrics, tower, \
-             alloc, walk",
+            "add, commit, sum, threshold, memory, lifetime, budget, fault, ledger, metrics, \
+             shared, tower, alloc, walk",
         ),
         (
             &["--contender", "mutex"],
             "atomic, spinlock-fold, dumazet, li-gate, striped, section, atomic-cas, compare-twice, \
              compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, glibc, \
              mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, \
-             metrics-exporter-prometheus, prometheus-client, tower, thiscpu, thiscpu-facade, \
-             thiscpu-cache, thiscpu-malloc, thiscpu-hardened",
+             metrics-exporter-prometheus, prometheus-client, tower, uncontended, robust-mutex, \
+             sysv-semaphore, thiscpu-local, thiscpu, thiscpu-facade, thiscpu-cache, \
+             thiscpu-malloc, thiscpu-hardened",
         ),
         (&["--contender", "none"], "thiscpu"),
         (&["--threads", "0"], "from 1 to 4096"),

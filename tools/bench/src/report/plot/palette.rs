@@ -99,19 +99,21 @@ impl Shape {
 pub(crate) const fn look(contender: Name) -> (Hue, Shape) {
     match contender {
         Name::ThisCpu | Name::ThisCpuMalloc => (VERMILION, Shape::CIRCLE),
-        Name::ThisCpuCache | Name::ThisCpuFacade => (RUST, Shape::DIAMOND),
+        Name::ThisCpuCache | Name::ThisCpuFacade | Name::ThisCpuLocal => (RUST, Shape::DIAMOND),
         Name::ThisCpuHardened => (TAN, Shape::SQUARE),
         Name::Atomic | Name::AtomicCas | Name::PrometheusClient => (BLUE, Shape::SQUARE),
         Name::SpinlockFold | Name::CompareTwice | Name::SlubLock | Name::MetricsExporter => {
             (PURPLE, Shape::UP)
         }
+        Name::RobustMutex => (PURPLE, Shape::UP),
+        Name::SysvSemaphore => (SKY, Shape::STAR),
         Name::Dumazet | Name::LimitedAdd | Name::Kamezawa | Name::Jemalloc => (GREEN, Shape::DOWN),
         Name::LiGate | Name::CompareOnce | Name::PerThread64 => (OLIVE, Shape::DIAMOND),
         Name::Snmalloc => (OLIVE, Shape::CROSS),
         Name::Striped | Name::Semaphore | Name::MemcgStock | Name::Rpmalloc | Name::Tower => {
             (SKY, Shape::STAR)
         }
-        Name::Section | Name::SlubTid => (WINE, Shape::PLUS),
+        Name::Section | Name::SlubTid | Name::Uncontended => (WINE, Shape::PLUS),
         Name::Mimalloc => (BLUE, Shape::RIGHT),
         Name::Glibc => (GREY, Shape::LEFT),
         Name::Nothing => (GREY, Shape::CROSS),

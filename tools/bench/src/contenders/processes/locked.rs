@@ -1,0 +1,125 @@
+//! A count under a lock whose holder may die: a robust mutex, and a System V semaphore.
+
+use std::{
+    cell::UnsafeCell,
+    io,
+    mem::MaybeUninit,
+    sync::atomic::{AtomicI64, Ordering::Relaxed},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Contender, SharedMemory, Zeroed};
+
+/// A mutex and the count beside it, on cache lines of their own.
+#[repr(C, align(128))]
+pub(crate) struct Guarded {
+    mutex: UnsafeCell<libc::pthread_mutex_t>,
+    count: AtomicI64,
+}
+
+// SAFETY: the mutex is only accessed by the C library, whose mutexes threads share.
+unsafe impl Sync for Guarded {}
+// SAFETY: a mutex of zeros is one that is not locked, and an atomic of zeros is 0.
+unsafe impl Zeroed for Guarded {}
+
+/// `robust-mutex`: a count under a mutex that survives the death of its holder.
+pub(crate) struct RobustMutex(SharedMemory<Guarded>);
+
+impl Contender for RobustMutex {
+    fn try_new() -> Result<Self> {
+        let guarded = SharedMemory::<Guarded>::zeroed()?;
+        let mut attributes = MaybeUninit::uninit();
+        let attributes = attributes.as_mut_ptr();
+        // SAFETY: the first call initializes the attributes, which live until the last one. No
+        // other process knows the mutex yet.
+        let results = unsafe {
+            [
+                libc::pthread_mutexattr_init(attributes),
+                libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED),
+                libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST),
+                libc::pthread_mutex_init(guarded.mutex.get(), attributes),
+                libc::pthread_mutexattr_destroy(attributes),
+            ]
+        };
+        ensure!(results == [0; 5], "cannot make a robust mutex: {results:?}");
+        Ok(Self(guarded))
+    }
+
+    #[inline(always)]
+    fn add(&self, _process: usize) {
+        let mutex = self.0.mutex.get();
+        // SAFETY: `try_new` has initialized the mutex.
+        if unsafe { libc::pthread_mutex_lock(mutex) } == libc::EOWNERDEAD {
+            // SAFETY: this thread has locked it. The count is right whenever its holder dies.
+            unsafe { libc::pthread_mutex_consistent(mutex) };
+        }
+        increment(&self.0.count);
+        // SAFETY: this thread has locked it.
+        unsafe { libc::pthread_mutex_unlock(mutex) };
+    }
+
+    fn sum(&self) -> i64 {
+        self.0.count.load(Relaxed)
+    }
+}
+
+/// Adds 1 without an atomic addition, under a lock.
+#[inline(always)]
+fn increment(count: &AtomicI64) {
+    // Relaxed: the lock orders these.
+    count.store(count.load(Relaxed) + 1, Relaxed);
+}
+
+/// `sysv-semaphore`: a count under a semaphore that the kernel releases if its holder dies.
+pub(crate) struct SysvSemaphore {
+    id: i32,
+    guarded: SharedMemory<Guarded>,
+}
+
+impl SysvSemaphore {
+    #[inline(always)]
+    fn change(&self, by: i16) {
+        let flags = libc::SEM_UNDO as i16;
+        let mut operation = libc::sembuf { sem_num: 0, sem_op: by, sem_flg: flags };
+        // SAFETY: the operation lives during the call. A signal may interrupt the wait.
+        while unsafe { libc::semop(self.id, &raw mut operation, 1) } != 0
+            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+        {}
+    }
+}
+
+impl Contender for SysvSemaphore {
+    // An operation is two system calls, and a contended one waits.
+    const STEP: u32 = 16;
+
+    fn try_new() -> Result<Self> {
+        let guarded = SharedMemory::zeroed()?;
+        // SAFETY: the call takes numbers.
+        let id = unsafe { libc::semget(libc::IPC_PRIVATE, 1, libc::IPC_CREAT | 0o600) };
+        ensure!(id >= 0, "cannot make a semaphore: {}", io::Error::last_os_error());
+        let semaphore = Self { id, guarded };
+        // SAFETY: the call takes numbers with this command.
+        let set = unsafe { libc::semctl(id, 0, libc::SETVAL, 1) };
+        (set == 0).then_some(semaphore).context("cannot set a semaphore")
+    }
+
+    #[inline(always)]
+    fn add(&self, _process: usize) {
+        self.change(-1);
+        increment(&self.guarded.count);
+        self.change(1);
+    }
+
+    fn sum(&self) -> i64 {
+        // Relaxed: a sum at the end is ordered by the ends of the processes.
+        self.guarded.count.load(Relaxed)
+    }
+}
+
+impl Drop for SysvSemaphore {
+    fn drop(&mut self) {
+        // SAFETY: the call takes numbers. Children end without drops, so this is the last user.
+        unsafe { libc::semctl(self.id, 0, libc::IPC_RMID) };
+    }
+}
