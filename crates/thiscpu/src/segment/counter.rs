@@ -58,9 +58,9 @@ impl SharedCounter {
     /// May be called from signal handlers and after `fork`. Costs about one uncontended atomic
     /// addition for amounts below 32,768, and about twice that for larger ones.
     ///
-    /// The first negative amount takes 32 bytes more in each lane, which may cost system calls. Make
-    /// it before a sandbox forbids `fstat`, `fallocate` and `madvise`. If there is no memory, the
-    /// add succeeds, but [views](crate::SegmentView) get no bounds of the counter any more.
+    /// The first negative amount takes 32 bytes more in each lane, which may cost system calls.
+    /// Make it before a sandbox forbids `fstat`, `fallocate` and `madvise`. If there is no memory,
+    /// the add succeeds, but [views](crate::SegmentView) get no bounds of the counter any more.
     #[inline]
     pub fn add(&self, n: i64) {
         self.0.add(0, n);
