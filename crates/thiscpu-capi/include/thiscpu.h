@@ -667,10 +667,11 @@ typedef struct thiscpu_link {
  */
 typedef struct thiscpu_segment_options {
   /**
-   * The size that a new segment can reach, in bytes: 1 MiB to 1 TiB.
+   * The size that a new segment can reach, in bytes.
    *
-   * The default is 16 MiB and 2 MiB for each lane. Memory is taken as counters are made: 64
-   * bytes for each counter, and 32 in each lane.
+   * At least 128 KiB and 64 KiB for each lane, and at most 1 TiB. The default is 2 MiB and 512
+   * KiB for each lane. Memory is taken as counters are made: 64 bytes or more for a counter, by
+   * the length of its name, and 32 or 64 in each lane.
    */
   uint64_t max_bytes;
   /**
@@ -680,7 +681,7 @@ typedef struct thiscpu_segment_options {
    */
   uint32_t lanes;
   /**
-   * The permission bits of a new file, and those that an existing one may have at most.
+   * The permission bits of a new file, and whether others may write to an existing one.
    *
    * The default is 0600. The `umask` has no effect.
    */

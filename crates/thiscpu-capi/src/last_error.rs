@@ -131,6 +131,7 @@ impl From<SegmentError> for Status {
             Kind::NotASegment
             | Kind::ForeignByteOrder
             | Kind::OtherFormat { .. }
+            | Kind::UnknownFeatures { .. }
             | Kind::Damaged { .. } => Status::InvalidSegment,
             Kind::ForeignOwner { .. } | Kind::WritableByOthers { .. } => Status::UntrustedSegment,
             Kind::OptionOutOfRange { .. } => Status::OutOfRange,

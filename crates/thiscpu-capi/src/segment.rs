@@ -30,16 +30,17 @@ pub struct ThiscpuSegment(pub(crate) Segment);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ThiscpuSegmentOptions {
-    /// The size that a new segment can reach, in bytes: 1 MiB to 1 TiB.
+    /// The size that a new segment can reach, in bytes.
     ///
-    /// The default is 16 MiB and 2 MiB for each lane. Memory is taken as counters are made: 64
-    /// bytes for each counter, and 32 in each lane.
+    /// At least 128 KiB and 64 KiB for each lane, and at most 1 TiB. The default is 2 MiB and 512
+    /// KiB for each lane. Memory is taken as counters are made: 64 bytes or more for a counter, by
+    /// the length of its name, and 32 or 64 in each lane.
     pub max_bytes: u64,
     /// The lanes of a new segment: copies of each counter, to add in parallel; 1 to 16,384.
     ///
     /// The default is one for each CPU that the machine can have.
     pub lanes: u32,
-    /// The permission bits of a new file, and those that an existing one may have at most.
+    /// The permission bits of a new file, and whether others may write to an existing one.
     ///
     /// The default is 0600. The `umask` has no effect.
     pub mode: u32,

@@ -16,8 +16,8 @@ use crate::sys::startup;
 /// inherit. Each object in it has a name. A process that attaches gets a handle of an object by
 /// that name, and whichever process asks first makes the object.
 ///
-/// A process may be killed at any instruction: the other processes go on, without a wait and
-/// without repair, and lose nothing that it has counted.
+/// A process may be killed at any instruction: the other processes go on without waiting, and keep
+/// everything that it has counted.
 ///
 /// # Life
 ///
@@ -36,9 +36,10 @@ use crate::sys::startup;
 /// # Trust
 ///
 /// A process that can write to a segment can falsify its values. It cannot make another process
-/// access memory outside its mapping. Files are created with mode 0600, and files of other users
-/// are refused; see [`mode`] and [`owner`]. A file that another process shortens ends each process
-/// that accesses the missing part, with SIGBUS. Nobody can shorten a segment that
+/// access memory outside its mapping. By default, files are created with mode 0600. Files that
+/// others may write are refused, and files of users other than this process's own and root; see
+/// [`mode`] and [`owner`]. A file that another process shortens ends each process that accesses the
+/// missing part, with SIGBUS. Nobody can shorten a segment that
 /// [`Segment::anonymous`] has made.
 ///
 /// [`Existing`]: crate::Existing
@@ -92,7 +93,8 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// If the name is not valid, belongs to another kind of object, or the segment is full.
+    /// If the name is not valid or belongs to another kind of object, if the segment is full or
+    /// damaged, or if the system has no memory.
     pub fn counter(&self, name: &str) -> Result<SharedCounter, SegmentError> {
         SharedCounter::find_or_make(&self.0, name)
     }

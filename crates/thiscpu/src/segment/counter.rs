@@ -22,7 +22,7 @@ pub(super) const COUNTERS_MAX: usize = 4096;
 /// | | cost | waits for |
 /// |---|---|---|
 /// | [`add`] | one locked instruction on a cache line of this CPU | nothing; lock-free |
-/// | [`sum`] | two exchanges for each lane | nothing; lock-free |
+/// | [`sum`] | an exchange and a few loads for each lane | nothing; lock-free |
 ///
 /// [`add`]: SharedCounter::add
 /// [`sum`]: SharedCounter::sum
@@ -58,9 +58,10 @@ impl SharedCounter {
     /// May be called from signal handlers and after `fork`. Costs about one uncontended atomic
     /// addition for amounts below 32,768, and about twice that for larger ones.
     ///
-    /// The first negative amount takes 32 bytes more in each lane, which may cost system calls.
-    /// Make it before a sandbox forbids `fstat`, `fallocate` and `madvise`. If there is no memory,
-    /// the add succeeds, but [views](crate::SegmentView) get no bounds of the counter any more.
+    /// The first negative amount takes 32 bytes more in each lane. In each process, the first call
+    /// after that, also a sum, may make system calls: `fstat`, `fallocate`, `madvise`. So subtract
+    /// once before a sandbox ends the process for these calls. If there is no memory, the add
+    /// succeeds, but [views](crate::SegmentView) get no bounds of the counter any more.
     #[inline]
     pub fn add(&self, n: i64) {
         self.0.add(0, n);
@@ -139,7 +140,8 @@ impl<const N: usize> SharedCounters<N> {
 
     /// Returns the exact values of all counters at one instant of the call.
     ///
-    /// Costs two exchanges for each counter and lane; otherwise as [`SharedCounter::sum`].
+    /// Costs an exchange and a few loads for each counter and lane; otherwise as
+    /// [`SharedCounter::sum`].
     pub fn sum(&self) -> [i64; N] {
         let mut sums = [0; N];
         self.0.sum(&mut sums);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// An error of a segment; its message says what failed, why, and what to do.
 ///
-/// A call that fails changes nothing that others can see.
+/// A call that fails makes no object and no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentError {
     path: Option<PathBuf>,
@@ -23,7 +23,7 @@ pub enum SegmentErrorKind {
         /// The error number.
         errno: i32,
     },
-    /// The file is not a segment, or its creator has not finished it.
+    /// The file is not a segment, or a copy that is not complete.
     NotASegment,
     /// A machine of the other byte order created the segment.
     ForeignByteOrder,

@@ -21,7 +21,8 @@ pub enum Existing {
     Keep,
     /// Replace it with a new one, at one instant. Processes that are attached keep the old one.
     ///
-    /// A file that is not a segment, or that belongs to another user, is not replaced.
+    /// A file is not replaced if it is not a segment, cannot be opened, or belongs to a user who is
+    /// not trusted. Damaged segments, and those of other versions, are replaced.
     Replace,
 }
 
@@ -60,7 +61,7 @@ impl SegmentOptions {
     ///
     /// A segment takes memory as objects are made: first a page in each lane and an index, then 64
     /// bytes or a little more for a counter, and 32 or 64 in each lane. The default, 2 MiB and 512
-    /// KiB for each lane, has room for about ten thousand counters. The range begins at 192 KiB and
+    /// KiB for each lane, has room for about ten thousand counters. The range begins at 128 KiB and
     /// 64 KiB for each lane, and ends at 1 TiB.
     ///
     /// A program that locks its memory with `mlockall` takes the whole size at once.
@@ -69,10 +70,10 @@ impl SegmentOptions {
         self
     }
 
-    /// Sets the permission bits of a new file, and those that an existing one may have at most.
+    /// Sets the permission bits of a new file, and whether others may write to an existing one.
     ///
-    /// The default is 0600: a file that others may write is refused. The process's `umask` has no
-    /// effect.
+    /// The default is 0600: a file that its group or others may write is refused. The process's
+    /// `umask` has no effect.
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.mode = mode & 0o777;
         self
@@ -234,7 +235,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`SegmentOptions::create`].
     pub fn create(path: impl AsRef<Path>) -> Result<Segment, SegmentError> {
         Segment::options().create(path)
     }
@@ -243,7 +244,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`SegmentOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Segment, SegmentError> {
         Segment::options().open(path)
     }
@@ -252,7 +253,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`SegmentOptions::anonymous`].
     pub fn anonymous() -> Result<Segment, SegmentError> {
         Segment::options().anonymous()
     }

@@ -14,7 +14,10 @@ use crate::sys::shared_file::SharedFile;
 
 /// A segment that this process can read, but not change.
 ///
-/// An exact sum stops lanes, which is a write. So a view gives bounds of each counter.
+/// An exact sum stops lanes, which is a write. So a view gives bounds of each [`SharedCounter`].
+/// It does not read groups of counters.
+///
+/// [`SharedCounter`]: crate::SharedCounter
 ///
 /// For a monitoring tool that runs as another user, create the segment with a mode that lets that
 /// user read, such as 0644. The owner of the file is not checked: an owner who shortens the file
@@ -65,7 +68,7 @@ impl SegmentView {
     ///
     /// # Errors
     ///
-    /// If no counter has the name.
+    /// If no object has the name, if it is a group of counters, or if the record is damaged.
     pub fn counter(&self, name: &str) -> Result<CounterView, SegmentError> {
         Place::find(&self.0, name, 1, find_existing).map(CounterView)
     }
@@ -81,8 +84,8 @@ impl CounterView {
     /// The bounds of a counter that nobody changes meanwhile are equal, and are the exact value. Of
     /// a counter that is only added to, both bounds lie between the values at the beginning and at
     /// the end of the call. If the value cannot be bounded, the result has the limits of `i64`:
-    /// adders kept saving large amounts, a sum of one sign exceeded `i64`, or the segment was full
-    /// at the first negative amount. Costs a few loads for each lane, and waits for nobody.
+    /// adders kept saving large amounts, a sum of one sign exceeded `i64`, or there was no room or
+    /// memory at the first negative amount. Costs a few loads for each lane, and waits for nobody.
     pub fn bounds(&self) -> Bounds {
         self.0.bounds(0)
     }
