@@ -111,7 +111,7 @@ impl First {
 
 impl Bank {
     /// Returns a bank as zeroed memory is: open, for epoch 0.
-    #[cfg(thiscpu_model)]
+    #[cfg(any(thiscpu_model, test))]
     pub(super) const fn new() -> Bank {
         Bank(Double::new([0, 0]))
     }

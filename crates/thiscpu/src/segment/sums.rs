@@ -153,3 +153,24 @@ fn try_sum(
     let is_complete = parts().iter().flatten().count() == in_use.iter().flatten().count();
     if is_complete { Ok(()) } else { Err(Overtaken) }
 }
+
+#[cfg(all(test, not(thiscpu_model)))]
+mod tests {
+    use super::*;
+
+    // Twice what delta can hold, in amounts that are added to delta.
+    #[test]
+    fn full_delta_is_saved_before_it_overflows() {
+        const AMOUNT: i64 = (1 << 15) - 1;
+        const ADDS: i64 = 1 << 25;
+        for sign in [1, -1] {
+            let (epoch, banks) = (AtomicU64::new(0), [Bank::new(), Bank::new()]);
+            // SAFETY: the two banks of one counter in one lane, which live until the end.
+            let lanes = unsafe { Lanes::new(banks.as_ptr(), size_of_val(&banks), 1) };
+            (0..ADDS).for_each(|_| lanes.add(0, &epoch, 0, sign * AMOUNT));
+            let mut sums = [0];
+            sum(&epoch, || [Some(lanes), None], &mut sums);
+            assert_eq!(sums, [sign * AMOUNT * ADDS]);
+        }
+    }
+}

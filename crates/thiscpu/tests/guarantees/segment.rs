@@ -160,7 +160,7 @@ fn invalid_names_are_refused() {
 fn names_lead_to_their_own_counters() {
     let segment = small_segment();
     let names: Vec<String> = (1..=200).map(|len| "12345678".repeat(26)[..len].into()).collect();
-    let names: Vec<_> = names.into_iter().chain((0..200).map(|n| format!("{n}"))).collect();
+    let names: Vec<_> = names.into_iter().chain((0..2000).map(|n| format!("{n}"))).collect();
     let distinct: std::collections::BTreeSet<_> = names.iter().collect();
     for (n, name) in (1..).zip(&distinct) {
         segment.counter(name).expect("room").add(n);

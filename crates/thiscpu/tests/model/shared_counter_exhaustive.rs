@@ -64,13 +64,38 @@ fn sum_sees_moving_token_once() {
     while_token_moves(3, assert_token);
 }
 
-// The banks take turns, so an epoch that an adder loaded long ago looks current after two flips.
+// The banks take turns. An adder that has loaded the epoch before the first sum comes back while
+// the second one is between its two looks at that bank.
 #[test]
 fn consecutive_sums_see_moving_token_once() {
-    while_token_moves(2, || {
-        assert_token();
-        assert_token();
-        assert_token();
+    in_every_order(3, || {
+        prepare(&COUNTER);
+        let summer = model::spawn(1, || {
+            assert_token();
+            assert_token();
+        });
+        COUNTER.add(0, 1);
+        model::run_on(1);
+        COUNTER.add(0, -1);
+        summer.join();
+        assert_eq!(sums(&COUNTER), [0]);
+    });
+}
+
+// The unit is taken before it is given, so a sum that misses new banks sees it twice.
+#[test]
+fn sum_sees_banks_that_come_into_use() {
+    in_every_order(3, || {
+        prepare(&COUNTER);
+        let carrier = model::spawn(0, || {
+            COUNTER.add(0, -1);
+            model::run_on(1);
+            COUNTER.add(0, 1);
+        });
+        let [sum] = sums(&COUNTER);
+        assert!(sum == 0 || sum == -1, "{sum}");
+        carrier.join();
+        assert_eq!(sums(&COUNTER), [0]);
     });
 }
 
