@@ -63,4 +63,9 @@ impl<const N: usize, const LANES: usize> SharedCounters<N, LANES> {
         sums::sum(&self.epoch, parts, &mut sums);
         sums
     }
+
+    /// Returns the positive amounts that were added to a counter, as a view does.
+    pub fn count_positive(&self, counter: usize) -> Option<i64> {
+        Self::lanes(&self.positive).count(counter)
+    }
 }

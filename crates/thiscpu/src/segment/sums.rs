@@ -25,7 +25,7 @@ use crate::sys::atomic::{
 use crate::sys::machine::Machine as _;
 
 /// How often a bank is read again if adders save its delta meanwhile.
-const READS_MAX: usize = 1000;
+const READS_MAX: usize = if cfg!(thiscpu_model) { 1 } else { 1000 };
 
 /// Where the banks of some counters are: in each lane, two for each counter, side by side.
 #[derive(Clone, Copy, Debug)]

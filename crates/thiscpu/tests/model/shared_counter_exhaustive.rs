@@ -16,86 +16,118 @@ const LARGE: i64 = 2000;
 static COUNTER: SharedCounters<1, LANES> = SharedCounters::new();
 static GROUP: SharedCounters<2, LANES> = SharedCounters::new();
 
-/// Puts both banks of each lane into use, and runs on CPU 0.
-///
-/// Those of negative amounts stay unused: their lanes come into use while a token moves.
-fn prepare<const N: usize>(counters: &SharedCounters<N, LANES>) {
-    for _ in 0..2 {
+/// The banks at the beginning of an execution.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Banks {
+    /// Those of positive amounts are sealed, and those of negative amounts not in use.
+    Positive,
+    /// All are in use and sealed.
+    Sealed,
+    /// All are in use, and the active ones are open.
+    Open,
+}
+
+/// Puts the banks of each lane into use, and runs on CPU 0.
+fn prepare<const N: usize>(counters: &SharedCounters<N, LANES>, banks: Banks) {
+    let add_in_each_lane = |amount| {
         for cpu in 0..LANES {
             model::run_on(cpu);
-            (0..N).for_each(|counter| counters.add(counter, LARGE));
+            (0..N).for_each(|counter| counters.add(counter, amount));
         }
-        counters.sum();
+    };
+    for round in 0..3 {
+        add_in_each_lane(LARGE);
+        if banks != Banks::Positive {
+            add_in_each_lane(-LARGE);
+        }
+        if round < 2 || banks != Banks::Open {
+            counters.sum();
+        }
     }
     model::run_on(0);
 }
 
-/// Returns the sums without those of `prepare`.
-fn sums<const N: usize>(counters: &SharedCounters<N, LANES>) -> [i64; N] {
-    counters.sum().map(|sum| sum - 2 * LANES as i64 * LARGE)
+/// Returns the sums without the amounts of [`prepare`].
+fn sums<const N: usize>(counters: &SharedCounters<N, LANES>, banks: Banks) -> [i64; N] {
+    let prepared = if banks == Banks::Positive { 3 * LANES as i64 * LARGE } else { 0 };
+    counters.sum().map(|sum| sum - prepared)
 }
 
-fn assert_token() {
-    let [sum] = sums(&COUNTER);
+fn assert_token(banks: Banks) {
+    let [sum] = sums(&COUNTER, banks);
     assert!(sum == 0 || sum == 1, "the token was seen {sum} times");
 }
 
-/// Starts a thread that carries a token from CPU 0 to CPU 1.
-fn carrier() -> model::Thread<()> {
-    model::spawn(0, || {
-        COUNTER.add(0, 1);
-        model::run_on(1);
-        COUNTER.add(0, -1);
-    })
-}
-
-fn while_token_moves(preemptions: usize, ask: fn()) {
-    in_every_order(preemptions, move || {
-        prepare(&COUNTER);
-        let carrier = carrier();
-        ask();
-        carrier.join();
-        assert_eq!(sums(&COUNTER), [0]);
-    });
+/// Adds a token on CPU 0, and takes it away on CPU 1.
+fn carry_token() {
+    model::run_on(0);
+    COUNTER.add(0, 1);
+    model::run_on(1);
+    COUNTER.add(0, -1);
 }
 
 #[test]
 fn sum_sees_moving_token_once() {
-    while_token_moves(3, assert_token);
+    for banks in [Banks::Sealed, Banks::Open] {
+        in_every_order(3, move || {
+            prepare(&COUNTER, banks);
+            let carrier = model::spawn(0, carry_token);
+            assert_token(banks);
+            carrier.join();
+            assert_eq!(sums(&COUNTER, banks), [0]);
+        });
+    }
 }
 
 // The banks take turns. An adder that has loaded the epoch before the first sum comes back while
 // the second one is between its two looks at that bank.
 #[test]
 fn consecutive_sums_see_moving_token_once() {
-    in_every_order(3, || {
-        prepare(&COUNTER);
-        let summer = model::spawn(1, || {
-            assert_token();
-            assert_token();
+    for banks in [Banks::Sealed, Banks::Open] {
+        in_every_order(2, move || {
+            prepare(&COUNTER, banks);
+            let summer = model::spawn(1, move || {
+                assert_token(banks);
+                assert_token(banks);
+            });
+            carry_token();
+            summer.join();
+            assert_eq!(sums(&COUNTER, banks), [0]);
         });
-        COUNTER.add(0, 1);
-        model::run_on(1);
-        COUNTER.add(0, -1);
-        summer.join();
-        assert_eq!(sums(&COUNTER), [0]);
-    });
+    }
 }
 
 // The unit is taken before it is given, so a sum that misses new banks sees it twice.
 #[test]
 fn sum_sees_banks_that_come_into_use() {
     in_every_order(3, || {
-        prepare(&COUNTER);
+        prepare(&COUNTER, Banks::Positive);
         let carrier = model::spawn(0, || {
             COUNTER.add(0, -1);
             model::run_on(1);
             COUNTER.add(0, 1);
         });
-        let [sum] = sums(&COUNTER);
+        let [sum] = sums(&COUNTER, Banks::Positive);
         assert!(sum == 0 || sum == -1, "{sum}");
         carrier.join();
-        assert_eq!(sums(&COUNTER), [0]);
+        assert_eq!(sums(&COUNTER, Banks::Positive), [0]);
+    });
+}
+
+// A view reads a bank while its delta is saved: it sees the amount or not, and the delta once.
+#[test]
+fn view_sees_saved_delta_once() {
+    in_every_order(3, || {
+        prepare(&COUNTER, Banks::Positive);
+        // The first amount opens the bank and is saved; the second one is the delta.
+        COUNTER.add(0, 5);
+        COUNTER.add(0, 5);
+        let before = 3 * LANES as i64 * LARGE + 10;
+        let adder = model::spawn(0, || COUNTER.add(0, LARGE));
+        let count = COUNTER.count_positive(0);
+        assert!(count.is_none_or(|it| [before, before + LARGE].contains(&it)), "{count:?}");
+        adder.join();
+        assert_eq!(COUNTER.count_positive(0), Some(before + LARGE));
     });
 }
 
@@ -121,16 +153,16 @@ fn concurrent_sums_see_token_once() {
 #[test]
 fn group_has_one_instant() {
     in_every_order(2, || {
-        prepare(&GROUP);
+        prepare(&GROUP, Banks::Sealed);
         let mover = model::spawn(0, || {
             GROUP.add(1, 1);
             model::run_on(1);
             GROUP.add(0, -1);
         });
-        let [from, to] = sums(&GROUP);
+        let [from, to] = sums(&GROUP, Banks::Sealed);
         assert!([0, 1].contains(&(from + to)), "{from} and {to}");
         mover.join();
-        assert_eq!(sums(&GROUP), [-1, 1]);
+        assert_eq!(sums(&GROUP, Banks::Sealed), [-1, 1]);
     });
 }
 
@@ -138,13 +170,13 @@ fn group_has_one_instant() {
 #[test]
 fn adds_that_open_a_bank_are_counted() {
     in_every_order(3, || {
-        prepare(&COUNTER);
+        prepare(&COUNTER, Banks::Sealed);
         let adder = model::spawn(0, || COUNTER.add(0, 1));
         COUNTER.add(0, LARGE);
-        let [sum] = sums(&COUNTER);
+        let [sum] = sums(&COUNTER, Banks::Sealed);
         assert!([LARGE, LARGE + 1].contains(&sum), "{sum}");
         adder.join();
-        assert_eq!(sums(&COUNTER), [LARGE + 1]);
+        assert_eq!(sums(&COUNTER, Banks::Sealed), [LARGE + 1]);
     });
 }
 
@@ -152,12 +184,12 @@ fn adds_that_open_a_bank_are_counted() {
 fn writes_before_an_add_happen_before_a_sum_with_it() {
     static WRITTEN: Data = Data::zeroed();
     in_every_order(3, || {
-        prepare(&COUNTER);
+        prepare(&COUNTER, Banks::Sealed);
         let adder = model::spawn(0, || {
             WRITTEN.write(1);
             COUNTER.add(0, 1);
         });
-        if sums(&COUNTER) == [1] {
+        if sums(&COUNTER, Banks::Sealed) == [1] {
             assert_eq!(WRITTEN.read(), 1, "the sum counts the add, but not what preceded it");
         }
         adder.join();
