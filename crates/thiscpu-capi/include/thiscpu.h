@@ -456,8 +456,8 @@ typedef struct thiscpu_reserve thiscpu_reserve;
  * Memory that processes share, and the counters in it. Rust: `Segment`.
  *
  * A segment is a file on a tmpfs, such as /dev/shm, or a file without a name that children
- * inherit. A process may be killed at any instruction. The others go on without a wait or a
- * repair, and lose nothing that it has counted.
+ * inherit. A process may be killed at any instruction. The others go on without waiting,
+ * and keep everything that it has counted.
  *
  * - Threads: any number may call all functions at once, except `thiscpu_segment_close`.
  * - Lifetime: until `thiscpu_segment_close`. Each counter that was opened in it keeps it attached.

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use thiscpu::{Existing, Segment, SegmentOptions};
+use thiscpu::{Existing, Segment, SegmentError, SegmentOptions};
 
 use crate::ffi::{create, deref, destroy, text, write};
 use crate::last_error::refused;
@@ -14,8 +14,8 @@ use crate::status::Status;
 /// Memory that processes share, and the counters in it. Rust: `Segment`.
 ///
 /// A segment is a file on a tmpfs, such as /dev/shm, or a file without a name that children
-/// inherit. A process may be killed at any instruction. The others go on without a wait or a
-/// repair, and lose nothing that it has counted.
+/// inherit. A process may be killed at any instruction. The others go on without waiting,
+/// and keep everything that it has counted.
 ///
 /// - Threads: any number may call all functions at once, except `thiscpu_segment_close`.
 /// - Lifetime: until `thiscpu_segment_close`. Each counter that was opened in it keeps it attached.
@@ -86,6 +86,28 @@ unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path, Status> {
     Ok(Path::new(OsStr::from_bytes(path.to_bytes())))
 }
 
+/// Makes a segment of a path and options, and stores its handle in `*segment`.
+///
+/// # Safety
+///
+/// `path` is null or a string, `options` is null or valid, and `segment` is null or valid for
+/// writes.
+unsafe fn at_path(
+    path: *const c_char,
+    options: *const ThiscpuSegmentOptions,
+    segment: *mut *mut ThiscpuSegment,
+    make: impl FnOnce(&SegmentOptions, &Path) -> Result<Segment, SegmentError>,
+) -> Status {
+    let new = || {
+        thiscpu::tier()?;
+        // SAFETY: the caller guarantees that both are null or valid.
+        let (path, options) = unsafe { (path_of(path)?, options_of(options)?) };
+        Ok(ThiscpuSegment(make(&options, path)?))
+    };
+    // SAFETY: the caller guarantees that `segment` is null or valid for writes.
+    unsafe { create(segment, new) }
+}
+
 /// Creates a segment at a path where nothing is, and stores its handle in `*segment`.
 ///
 /// - NULL: allowed for `options`, which then has the defaults.
@@ -99,14 +121,8 @@ pub unsafe extern "C" fn thiscpu_segment_create(
     options: *const ThiscpuSegmentOptions,
     segment: *mut *mut ThiscpuSegment,
 ) -> Status {
-    let new = || {
-        thiscpu::tier()?;
-        // SAFETY: the header requires that `path` and `options` are null or valid.
-        let (path, options) = unsafe { (path_of(path)?, options_of(options)?) };
-        Ok(ThiscpuSegment(options.create(path)?))
-    };
-    // SAFETY: the header requires that `segment` is null or valid for writes.
-    unsafe { create(segment, new) }
+    // SAFETY: the header requires that all pointers are null or valid.
+    unsafe { at_path(path, options, segment, |options, path| options.create(path)) }
 }
 
 /// Attaches to the segment at a path, and stores its handle in `*segment`.
@@ -122,14 +138,8 @@ pub unsafe extern "C" fn thiscpu_segment_open(
     options: *const ThiscpuSegmentOptions,
     segment: *mut *mut ThiscpuSegment,
 ) -> Status {
-    let new = || {
-        thiscpu::tier()?;
-        // SAFETY: the header requires that `path` and `options` are null or valid.
-        let (path, options) = unsafe { (path_of(path)?, options_of(options)?) };
-        Ok(ThiscpuSegment(options.open(path)?))
-    };
-    // SAFETY: the header requires that `segment` is null or valid for writes.
-    unsafe { create(segment, new) }
+    // SAFETY: the header requires that all pointers are null or valid.
+    unsafe { at_path(path, options, segment, |options, path| options.open(path)) }
 }
 
 /// Attaches to the segment at a path, or creates it; stores its handle in `*segment`.
@@ -149,14 +159,10 @@ pub unsafe extern "C" fn thiscpu_segment_open_or_create(
     segment: *mut *mut ThiscpuSegment,
 ) -> Status {
     let existing = if replace { Existing::Replace } else { Existing::Keep };
-    let new = || {
-        thiscpu::tier()?;
-        // SAFETY: the header requires that `path` and `options` are null or valid.
-        let (path, options) = unsafe { (path_of(path)?, options_of(options)?) };
-        Ok(ThiscpuSegment(options.open_or_create(path, existing)?))
-    };
-    // SAFETY: the header requires that `segment` is null or valid for writes.
-    unsafe { create(segment, new) }
+    // SAFETY: the header requires that all pointers are null or valid.
+    unsafe {
+        at_path(path, options, segment, |options, path| options.open_or_create(path, existing))
+    }
 }
 
 /// Creates a segment without a name, and stores its handle in `*segment`.

@@ -21,8 +21,8 @@ pub enum Existing {
     Keep,
     /// Replace it with a new one, at one instant. Processes that are attached keep the old one.
     ///
-    /// A file is not replaced if it is not a segment, cannot be opened, or belongs to a user who is
-    /// not trusted. Damaged segments, and those of other versions, are replaced.
+    /// The call fails, and the file stays, if it is not a segment, cannot be opened, or belongs to
+    /// an untrusted user. Damaged segments, and those of other versions, are replaced.
     Replace,
 }
 
