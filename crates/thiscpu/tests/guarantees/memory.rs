@@ -78,7 +78,7 @@ fn counters_stay_exact_without_address_space() {
 
 /// Uses counters and words on all CPUs, and returns by how many bytes the process has grown.
 fn growth_by_use() -> i64 {
-    let before = resources::status_bytes("VmRSS");
+    let before = resources::status_bytes("RssAnon");
     let counters: Vec<Counter> = (0..50).map(|_| Counter::new()).collect();
     let words = PerCpu::<u64>::new();
     counters.iter().for_each(to_percpu_mode);
@@ -96,7 +96,7 @@ fn growth_by_use() -> i64 {
         assert_eq!(counter.sum(), 1600);
     }
     assert_eq!(words.lanes().sum::<u64>(), 400);
-    resources::status_bytes("VmRSS") - before
+    resources::status_bytes("RssAnon") - before
 }
 
 const MIB: i64 = 1 << 20;

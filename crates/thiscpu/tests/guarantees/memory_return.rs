@@ -65,13 +65,13 @@ fn assert_memory_returns<T: Sync>(
     // The stacks of the threads, and what the library needs once.
     let first: Vec<T> = (0..10).map(|_| make()).collect();
     together(2, |_| first.iter().for_each(&use_one));
-    let before = resources::status_bytes("VmRSS");
+    let before = resources::status_bytes("RssAnon");
     all.iter_mut().for_each(|place| *place = Some(make()));
     together(2, |_| all.iter().flatten().for_each(&use_one));
-    let used = resources::status_bytes("VmRSS") - before;
+    let used = resources::status_bytes("RssAnon") - before;
     assert!(used >= (count * bytes / 2) as i64, "only {used} bytes were used");
     scattered(count).for_each(|at| all[at] = None);
-    let left = resources::status_bytes("VmRSS") - before;
+    let left = resources::status_bytes("RssAnon") - before;
     assert!(left <= used / 5, "{left} of {used} bytes stay");
 }
 

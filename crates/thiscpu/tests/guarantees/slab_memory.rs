@@ -118,7 +118,7 @@ fn group_shrink_needs_one_fence() {
 }
 
 fn resident() -> i64 {
-    resources::status_bytes("VmRSS")
+    resources::status_bytes("RssAnon")
 }
 
 // A shrink returns all pages but those of objects in use.
@@ -289,7 +289,7 @@ fn closed_caches_return_pages() {
     };
     let rounds = scale::rounds(1_000);
     together(2, |_| (0..rounds / 4).for_each(make));
-    let before = [resources::status_bytes("VmRSS"), resources::status_bytes("VmSize")];
+    let before = [resources::status_bytes("RssAnon"), resources::status_bytes("VmSize")];
     (0..rounds).for_each(make);
     // More caches than a lane has room for.
     let make_small = |n| {
@@ -299,7 +299,7 @@ fn closed_caches_return_pages() {
     };
     (0..scale::rounds(12_000)).for_each(make_small);
     let growth = [
-        resources::status_bytes("VmRSS") - before[0],
+        resources::status_bytes("RssAnon") - before[0],
         resources::status_bytes("VmSize") - before[1],
     ];
     assert!(growth.iter().all(|&bytes| bytes < MIB / 2), "grew by {growth:?} bytes");
