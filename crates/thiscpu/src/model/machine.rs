@@ -3,6 +3,7 @@
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,7 +46,12 @@ struct State {
     has_lane: bool,
     /// The section that the thread is in.
     section: Option<u64>,
+    /// The steps that the thread takes before it is killed.
+    steps_left: Option<usize>,
 }
+
+/// The payload with which a thread ends that is killed.
+struct Killed;
 
 pub(super) struct Execution {
     pub(super) machine: Machine,
@@ -76,6 +82,7 @@ pub(super) fn now() -> Rc<Execution> {
 pub(super) fn step() -> Rc<Execution> {
     let now = now();
     now.preempt();
+    now.count_step();
     now
 }
 
@@ -102,7 +109,7 @@ impl Execution {
     fn begin_thread(&self, cpu: usize) {
         let me = self.checker.me();
         let mut threads = self.threads.borrow_mut();
-        let state = State { cpu, has_lane: true, section: None };
+        let state = State { cpu, has_lane: true, section: None, steps_left: None };
         let count = threads.len().max(me + 1);
         threads.resize(count, state);
         threads[me] = state;
@@ -134,6 +141,22 @@ impl Execution {
         if preempt_one_in > 0 && self.checker.choose(preempt_one_in) == Some(0) {
             let cpu = self.checker.choose(cpus).unwrap_or(0);
             self.move_to(cpu);
+        }
+    }
+
+    /// Ends the running thread before its next step, if it has taken all that it was given.
+    fn count_step(&self) {
+        let mut is_over = false;
+        self.change_state(|state| {
+            is_over = state.steps_left == Some(0);
+            state.steps_left = match is_over {
+                true => None,
+                false => state.steps_left.map(|steps| steps - 1),
+            };
+        });
+        if is_over {
+            // Without the panic hook, which would print a message.
+            resume_unwind(Box::new(Killed));
         }
     }
 
@@ -228,6 +251,21 @@ pub fn spawn<R: Send + 'static>(
         *slot.lock().expect("no panic") = Some(value);
     }));
     Thread { result, join }
+}
+
+/// Runs `work` in the calling thread, but kills it before the step after so many steps.
+///
+/// Returns `None` if it was killed. Its remaining steps never run; values that it has on its stack
+/// are dropped.
+pub fn killed_after<R>(steps: usize, work: impl FnOnce() -> R) -> Option<R> {
+    now().change_state(|state| state.steps_left = Some(steps));
+    let result = catch_unwind(AssertUnwindSafe(work));
+    now().change_state(|state| state.steps_left = None);
+    match result {
+        Ok(result) => Some(result),
+        Err(payload) if payload.is::<Killed>() => None,
+        Err(payload) => resume_unwind(payload),
+    }
 }
 
 /// Moves the calling thread to `cpu`.

@@ -25,9 +25,11 @@ mod sections;
 
 pub use data::Data;
 pub use exhaustive::exhaustive;
-pub use machine::{Machine, Thread, advance_clock_1s, choose, leave_lanes, run_on, spawn, tick};
+pub use machine::{
+    Machine, Thread, advance_clock_1s, choose, killed_after, leave_lanes, run_on, spawn, tick,
+};
 pub(crate) use machine::{Model, local, tier};
 pub use random::{Schedule, random};
 
-pub use crate::segment::SharedCounters;
+pub use crate::segment::{Place, Process, SharedBudgets, SharedCounters, WaitResult};
 pub(crate) use sections::Processor;

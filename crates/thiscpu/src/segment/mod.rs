@@ -1,6 +1,7 @@
 //! Segments: memory that processes share, with counters that a kill cannot break.
 //!
 //! - `attached`: an attached segment;
+//! - `budget`: the protocol of budgets that processes share;
 //! - `counter`: the public counters;
 //! - `cpu`: which lane a thread adds in;
 //! - `directory`: objects by name;
@@ -14,6 +15,11 @@
 //! - `sums`: adds, and sums of one instant;
 //! - `view`: segments that a process can only read.
 
+#[cfg_attr(
+    not(thiscpu_model),
+    expect(dead_code, unused_imports, reason = "no public type uses the protocol yet")
+)]
+mod budget;
 mod lane;
 mod sums;
 
@@ -44,6 +50,8 @@ mod view;
 
 #[cfg(not(thiscpu_model))]
 pub use self::attached::Segment;
+#[cfg(thiscpu_model)]
+pub use self::budget::{Place, Process, SharedBudgets, WaitResult};
 #[cfg(not(thiscpu_model))]
 pub use self::counter::{SharedCounter, SharedCounters};
 #[cfg(not(thiscpu_model))]

@@ -1,0 +1,145 @@
+//! Acquires and releases that do not wait.
+
+use super::memory::Parts;
+use super::pair::Released;
+use super::pool::{Kind, Mode, Operation, State, UNITS_MAX};
+use super::recall::Cursor;
+use super::slot::{Participant, World};
+use crate::budget::TryAcquireError;
+
+/// In shared mode, one operation of so many ends it, if it leaves units in the pool.
+const SHARED_OPERATIONS: u64 = if cfg!(thiscpu_model) { 8 } else { 64 };
+
+impl Parts<'_> {
+    /// Acquires `n` units, or says how many are available.
+    ///
+    /// Takes credit of this participant in the lane by one exchange, or units of the pool. The
+    /// lane must be one of the budget.
+    #[inline(always)]
+    pub(crate) fn try_acquire(
+        &self,
+        me: Participant,
+        lane: u32,
+        n: u64,
+        world: &impl World,
+    ) -> Result<(), TryAcquireError> {
+        match self.pairs.get(me.slot, lane) {
+            Some(pair) if pair.acquire(n) => Ok(()),
+            _ => self.acquire_from_pool(me, lane, n, world),
+        }
+    }
+
+    /// Releases `n` units that this participant holds.
+    #[inline(always)]
+    pub(crate) fn release(&self, me: Participant, lane: u32, n: u64, world: &impl World) {
+        let n = n.min(UNITS_MAX);
+        match self.pairs.get(me.slot, lane).map_or(Released::Closed, |pair| pair.release(n)) {
+            Released::Done => {}
+            released => self.release_slow(me, lane, n, released, world),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn acquire_from_pool(
+        &self,
+        me: Participant,
+        lane: u32,
+        n: u64,
+        world: &impl World,
+    ) -> Result<(), TryAcquireError> {
+        let mut cursor = Cursor::default();
+        loop {
+            let now = self.settle(world);
+            match now.mode() {
+                Mode::Closed => return Err(TryAcquireError::Closed),
+                Mode::PerCpu | Mode::Recall | Mode::Shared if now.has(n) => {
+                    if self.take(now, me, lane, n, world) {
+                        return Ok(());
+                    }
+                }
+                Mode::PerCpu | Mode::Recall => self.recall(now, &mut cursor, world),
+                // The load of the first word of `now` is the instant of a refusal.
+                Mode::Shared if !self.reclaim_dead(me, world) => {
+                    return Err(TryAcquireError::Exhausted { available: now.available() });
+                }
+                Mode::Queued if !self.reclaim_dead(me, world) => {
+                    self.serve(world);
+                    if self.settle(world).mode() == Mode::Queued {
+                        return Err(TryAcquireError::Exhausted { available: 0 });
+                    }
+                }
+                Mode::Shared | Mode::Queued => {}
+            }
+        }
+    }
+
+    /// Takes units from the pool, and a batch for the pair if pairs may be open.
+    fn take(&self, now: State, me: Participant, lane: u32, n: u64, world: &impl World) -> bool {
+        let units = now.units() - n as i64;
+        let operation = Operation::on_pair(Kind::Take, n, (me.slot, lane));
+        let next = self.next_for_pair(now, units, operation);
+        let next = match next.mode() {
+            Mode::PerCpu => next.with_batch(self.pairs.lanes()),
+            _ => next,
+        };
+        self.commit(now, next, world)
+    }
+
+    /// Returns the state after a take or give, which may end shared mode.
+    fn next_for_pair(&self, now: State, units: i64, operation: Operation) -> State {
+        let next = now.next(units, now.mode(), operation);
+        let ends_shared = units > 0
+            && matches!(now.mode(), Mode::Recall | Mode::Shared)
+            && next.version().is_multiple_of(SHARED_OPERATIONS);
+        match ends_shared {
+            true => now.next(units, Mode::PerCpu, operation),
+            false => next,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release_slow(
+        &self,
+        me: Participant,
+        lane: u32,
+        n: u64,
+        released: Released,
+        world: &impl World,
+    ) {
+        if released == Released::Stray {
+            self.pull_stray(me, lane, world);
+            return self.serve(world);
+        }
+        if n == 0 {
+            return;
+        }
+        loop {
+            let now = self.settle(world);
+            let operation = Operation::on_pair(Kind::Give, n, (me.slot, lane));
+            let next = self.next_for_pair(now, now.units() + n as i64, operation);
+            if self.commit(now, next, world) {
+                // If nobody waits at the commit, a later waiter finds the units itself.
+                if next.mode() == Mode::Queued {
+                    self.serve(world);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Brings units to the pool that a release left in a closed pair.
+    ///
+    /// The release takes effect when they reach the pool, or when somebody opens the pair.
+    fn pull_stray(&self, me: Participant, lane: u32, world: &impl World) {
+        let Some(pair) = self.pairs.get(me.slot, lane) else { return };
+        while !pair.first().is_open() && pair.first().credit() != 0 {
+            let now = self.settle(world);
+            let operation = Operation::on_pair(Kind::Pull, 0, (me.slot, lane));
+            self.commit(now, now.next(now.units(), now.mode(), operation), world);
+        }
+        // If another call has pulled the pair, this finishes its pull.
+        self.settle(world);
+    }
+}

@@ -1,0 +1,68 @@
+//! Changes of the limit, and the state of one instant.
+
+use super::memory::Parts;
+use super::pool::{Kind, Mode, Operation, UNITS_MAX};
+use super::slot::{Participant, World};
+
+/// A budget at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Instant {
+    pub(crate) limit: u64,
+    /// Fewer than 0 if the limit is below the units held.
+    pub(crate) free: i64,
+    /// Free units are promised to the first waiter.
+    pub(crate) is_queued: bool,
+    pub(crate) is_closed: bool,
+}
+
+impl Parts<'_> {
+    /// Returns the limit and the free units at one instant.
+    ///
+    /// Recalls, as a refusal does. The units of participants that have ended are free.
+    pub(crate) fn instant(&self, me: Participant, world: &impl World) -> Instant {
+        self.reclaim_dead(me, world);
+        loop {
+            let now = self.recall_all(world);
+            let limit = self.record.limit.first();
+            // If the pool is unchanged, the limit was that of this state.
+            if self.record.pool.is_still(now) {
+                let is_closed = now.mode() == Mode::Closed;
+                let is_queued = now.mode() == Mode::Queued;
+                return Instant { limit, free: now.units(), is_queued, is_closed };
+            }
+        }
+    }
+
+    /// Returns the limit.
+    pub(crate) fn limit(&self, world: &impl World) -> u64 {
+        // The process that changed it may have been killed before it stored the limit.
+        if self.record.pool.load().kind() == Kind::Limit {
+            self.settle(world);
+        }
+        self.record.limit.first()
+    }
+
+    /// Changes the limit, to at most [`UNITS_MAX`].
+    ///
+    /// The commit is an exchange that adds the difference to the pool, which names the limit as
+    /// well. Free units may become fewer than 0; then pairs must have no credit.
+    pub(crate) fn set_limit(&self, limit: u64, world: &impl World) {
+        let limit = limit.min(UNITS_MAX);
+        let mut now = self.settle(world);
+        loop {
+            let old = self.record.limit.first();
+            let units = now.units() + limit as i64 - (old as i64).min(UNITS_MAX as i64);
+            let is_exact = !matches!(now.mode(), Mode::PerCpu | Mode::Recall);
+            if units >= 0 || is_exact {
+                let next = now.next(units, now.mode(), Operation::limit(limit));
+                if self.commit(now, next, world) {
+                    break;
+                }
+                now = self.settle(world);
+            } else {
+                now = self.recall_all(world);
+            }
+        }
+        self.serve(world);
+    }
+}

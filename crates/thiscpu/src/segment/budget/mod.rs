@@ -1,0 +1,45 @@
+//! Shared budgets: a limit that processes share, and that a kill cannot break.
+//!
+//! - `acquire`: acquires and releases;
+//! - `close`: the end of a budget;
+//! - `limit`: changes of the limit, and the state of one instant;
+//! - `memory`: where the words of one budget are;
+//! - `modeled`: shared budgets for the model, which has no files;
+//! - `pair`: the units of one participant on one CPU;
+//! - `pool`: free units, and the operation that was committed last;
+//! - `recall`: how all units come to the pool, so that it can refuse;
+//! - `reclaim`: how the units of a dead participant come back;
+//! - `serve`: grants to waiters, in the order of their tickets;
+//! - `settle`: how an operation is committed, and finished by anybody;
+//! - `slot`: participants, and what the protocol asks of the system;
+//! - `wait`: how a waiter joins the queue and leaves it;
+//! - `waiter`: the table of waiters.
+//!
+//! docs/design/shared-budget.md explains the protocol.
+
+mod acquire;
+mod close;
+mod limit;
+mod memory;
+#[cfg(thiscpu_model)]
+mod modeled;
+mod pair;
+mod pool;
+mod recall;
+mod reclaim;
+mod serve;
+mod settle;
+mod slot;
+mod wait;
+mod waiter;
+
+pub(crate) use self::limit::Instant;
+pub(crate) use self::memory::{Pairs, Parts, Record, Slots};
+#[cfg(thiscpu_model)]
+pub use self::modeled::{Place, Process, SharedBudgets, WaitResult};
+pub(crate) use self::pair::Pair;
+pub(crate) use self::pool::{LANES_MAX, SLOTS_MAX, UNITS_MAX};
+pub(crate) use self::reclaim::{free_slot, reclaim_all};
+pub(crate) use self::slot::{Participant, Slot, SlotState, World};
+pub(crate) use self::wait::{Wait, Waiting};
+pub(crate) use self::waiter::Waiter;
