@@ -29,6 +29,8 @@ mod ordering_exhaustive;
 #[cfg(thiscpu_model)]
 mod run;
 #[cfg(thiscpu_model)]
+mod shared_budget;
+#[cfg(thiscpu_model)]
 mod shared_budget_exhaustive;
 #[cfg(thiscpu_model)]
 mod shared_counter;

@@ -49,6 +49,8 @@ impl Parts<'_> {
         world: &impl World,
     ) -> Result<(), TryAcquireError> {
         let mut cursor = Cursor::default();
+        // Whether all that participants held which were dead before this call has come back.
+        let mut has_reclaimed = false;
         loop {
             let now = self.settle(world);
             match now.mode() {
@@ -59,17 +61,16 @@ impl Parts<'_> {
                     }
                 }
                 Mode::PerCpu | Mode::Recall => self.recall(now, &mut cursor, world),
-                // The load of the first word of `now` is the instant of a refusal.
-                Mode::Shared if !self.reclaim_dead(me, world) => {
+                // After a look without success, because another process may reclaim meanwhile.
+                Mode::Shared | Mode::Queued if !has_reclaimed => {
+                    has_reclaimed = !self.reclaim_dead(me, world);
+                    self.serve(world);
+                }
+                // The load of the first word of `now` is the instant of the refusal.
+                Mode::Shared => {
                     return Err(TryAcquireError::Exhausted { available: now.available() });
                 }
-                Mode::Queued if !self.reclaim_dead(me, world) => {
-                    self.serve(world);
-                    if self.settle(world).mode() == Mode::Queued {
-                        return Err(TryAcquireError::Exhausted { available: 0 });
-                    }
-                }
-                Mode::Shared | Mode::Queued => {}
+                Mode::Queued => return Err(TryAcquireError::Exhausted { available: 0 }),
             }
         }
     }

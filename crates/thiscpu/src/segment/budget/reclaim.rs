@@ -10,6 +10,8 @@ impl Parts<'_> {
     ///
     /// Returns whether there was one.
     pub(super) fn reclaim_dead(&self, me: Participant, world: &impl World) -> bool {
+        // An operation that is committed, but not applied, is not in the pairs yet.
+        self.settle(world);
         let mut any = false;
         for number in (0..self.slots.count()).filter(|&number| number != me.slot) {
             let Some(slot) = self.slots.get(number) else { continue };
