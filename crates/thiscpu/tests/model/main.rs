@@ -33,6 +33,8 @@ mod shared_budget;
 #[cfg(thiscpu_model)]
 mod shared_budget_exhaustive;
 #[cfg(thiscpu_model)]
+mod shared_budget_wait;
+#[cfg(thiscpu_model)]
 mod shared_counter;
 #[cfg(thiscpu_model)]
 mod shared_counter_exhaustive;

@@ -18,7 +18,7 @@ use crate::tier::Tier;
 
 /// The lanes of each budget.
 const LANES: usize = 2;
-const WAITERS: usize = 2;
+const WAITERS: usize = 3;
 
 /// `N` budgets of one segment that has `SLOTS` slots, each with `LIMIT` units.
 #[derive(Debug)]
