@@ -46,7 +46,7 @@ struct State {
     has_lane: bool,
     /// The section that the thread is in.
     section: Option<u64>,
-    /// The steps that the thread takes before it is killed.
+    /// The steps that the thread takes before it is killed or interrupted.
     steps_left: Option<usize>,
 }
 
@@ -59,6 +59,8 @@ pub(super) struct Execution {
     pub(super) address_space: AddressSpace,
     threads: RefCell<Vec<State>>,
     locals: RefCell<HashMap<(usize, TypeId), Rc<dyn Any>>>,
+    /// For threads that are interrupted after some steps, what runs then.
+    interrupts: RefCell<HashMap<usize, Box<dyn FnOnce()>>>,
     sections: Cell<u64>,
     time: Cell<u64>,
     clock: Cell<u64>,
@@ -94,6 +96,7 @@ pub(super) fn execute(machine: Machine, checker: Box<dyn Checker>, test: &dyn Fn
         address_space: AddressSpace::new(),
         threads: RefCell::default(),
         locals: RefCell::default(),
+        interrupts: RefCell::default(),
         sections: Cell::new(0),
         time: Cell::new(0),
         clock: Cell::new(0),
@@ -144,7 +147,7 @@ impl Execution {
         }
     }
 
-    /// Ends the running thread before its next step, if it has taken all that it was given.
+    /// Interrupts or kills the running thread before the step that was chosen for that.
     fn count_step(&self) {
         let mut is_over = false;
         self.change_state(|state| {
@@ -154,9 +157,14 @@ impl Execution {
                 false => state.steps_left.map(|steps| steps - 1),
             };
         });
-        if is_over {
+        if !is_over {
+            return;
+        }
+        let interrupt = self.interrupts.borrow_mut().remove(&self.checker.me());
+        match interrupt {
+            Some(interrupt) => interrupt(),
             // Without the panic hook, which would print a message.
-            resume_unwind(Box::new(Killed));
+            None => resume_unwind(Box::new(Killed)),
         }
     }
 
@@ -266,6 +274,24 @@ pub fn killed_after<R>(steps: usize, work: impl FnOnce() -> R) -> Option<R> {
         Err(payload) if payload.is::<Killed>() => None,
         Err(payload) => resume_unwind(payload),
     }
+}
+
+/// Runs `work` in the calling thread, and `interrupt` before the step after so many steps.
+///
+/// So it tests a process that is stopped, while others go on. Returns the result, and whether
+/// `interrupt` has run.
+pub fn interrupted_after<R>(
+    steps: usize,
+    interrupt: impl FnOnce() + 'static,
+    work: impl FnOnce() -> R,
+) -> (R, bool) {
+    let now = now();
+    now.interrupts.borrow_mut().insert(now.checker.me(), Box::new(interrupt));
+    now.change_state(|state| state.steps_left = Some(steps));
+    let result = work();
+    now.change_state(|state| state.steps_left = None);
+    let has_run = now.interrupts.borrow_mut().remove(&now.checker.me()).is_none();
+    (result, has_run)
 }
 
 /// Moves the calling thread to `cpu`.

@@ -31,6 +31,8 @@ mod run;
 #[cfg(thiscpu_model)]
 mod shared_budget;
 #[cfg(thiscpu_model)]
+mod shared_budget_deaths;
+#[cfg(thiscpu_model)]
 mod shared_budget_exhaustive;
 #[cfg(thiscpu_model)]
 mod shared_budget_wait;

@@ -1,37 +1,305 @@
-//! Shared budgets in every order of steps, with weak memory, and with deaths at every step.
+//! Shared budgets in every order of steps, with weak memory.
 //!
-//! A process is a thread here. It may be killed before each of its steps; then the others reclaim
-//! what it held. A test with a death runs once for each step at which the process can die.
+//! A process is a thread here; one that is killed is a thread that ends early.
 
-use thiscpu::TryAcquireError::Exhausted;
-use thiscpu::model::{self, Process, SharedBudgets};
+use thiscpu::Tier;
+use thiscpu::TryAcquireError::{self, Exhausted};
+use thiscpu::model::{self, Data, Machine, Process, SharedBudgets, WaitResult};
 
-use crate::run::in_every_order;
+use crate::run::in_every_order_on;
 
-const LIMIT: u64 = 4;
+const LIMIT: u64 = 40;
 
-/// Two budgets, so that a dead process can hold units of both.
-type Budgets = SharedBudgets<LIMIT, 2, 3>;
+static BUDGETS: SharedBudgets<LIMIT, 1, 3> = SharedBudgets::new();
 
-static BUDGETS: Budgets = Budgets::new();
-
-fn acquire(me: Process, n: u64) {
-    BUDGETS.try_acquire(0, me, n).expect("units are available");
+/// Both tiers use the same code.
+fn in_every_order(preemptions: usize, test: impl Fn() + Copy + Send + Sync + 'static) {
+    in_every_order_on([Machine::new(2, Tier::Atomic)], preemptions, test);
 }
 
-// One process wants all units, another takes one from its pair: exactly one succeeds.
+/// Gives slots to processes.
+fn attach<const N: usize>() -> [Process; N] {
+    std::array::from_fn(|slot| BUDGETS.attach(slot as u32))
+}
+
+fn try_acquire(me: Process, n: u64) -> Result<(), TryAcquireError> {
+    BUDGETS.try_acquire(0, me, n)
+}
+
+fn acquire(me: Process, n: u64) {
+    try_acquire(me, n).expect("units are available");
+}
+
+fn release(me: Process, n: u64) {
+    BUDGETS.release(0, me, n);
+}
+
+/// Opens a process's pair on a CPU, with credit.
+fn open_pair(me: Process, cpu: usize) {
+    model::run_on(cpu);
+    acquire(me, 1);
+    release(me, 1);
+    model::run_on(0);
+}
+
+fn free(me: Process) -> i64 {
+    BUDGETS.instant(0, me).1
+}
+
+// One process wants all units, another takes some from its pair: exactly one succeeds.
 #[test]
 fn one_of_two_conflicting_requests_succeeds() {
     in_every_order(2, || {
-        let [a, b] = [0, 1].map(|slot| BUDGETS.attach(slot));
-        acquire(b, 1);
-        BUDGETS.release(0, b, 1);
-        let other = model::spawn(0, move || BUDGETS.try_acquire(0, b, 1));
-        let all = BUDGETS.try_acquire(0, a, LIMIT);
+        let [a, b] = attach();
+        open_pair(b, 0);
+        let other = model::spawn(0, move || try_acquire(b, 2));
+        let all = try_acquire(a, LIMIT);
         match (all, other.join()) {
             (Ok(()), one) => assert_eq!(one, Err(Exhausted { available: 0 })),
-            (all, Ok(())) => assert_eq!(all, Err(Exhausted { available: LIMIT - 1 })),
+            (all, Ok(())) => assert_eq!(all, Err(Exhausted { available: LIMIT - 2 })),
             neither => panic!("{neither:?}"),
         }
+        assert!(free(a) == 0 || free(a) == LIMIT as i64 - 2);
+    });
+}
+
+// A unit is released on one CPU and acquired on another: it counts as available at most once.
+#[test]
+fn refusal_counts_moving_unit_once() {
+    in_every_order(2, || {
+        let [a, b] = attach();
+        open_pair(b, 0);
+        open_pair(b, 1);
+        acquire(b, 1);
+        let carrier = model::spawn(0, move || {
+            release(b, 1);
+            model::run_on(1);
+            acquire(b, 1);
+        });
+        let available = try_acquire(a, LIMIT + 1).expect_err("above the limit").available();
+        assert!(available == LIMIT || available == LIMIT - 1, "{available}");
+        carrier.join();
+        assert_eq!(free(a), LIMIT as i64 - 1);
+    });
+}
+
+// A pair is opened with a batch while another process recalls.
+#[test]
+fn refusal_counts_concurrent_batch() {
+    in_every_order(2, || {
+        let [a, b] = attach();
+        let other = model::spawn(0, move || acquire(b, 1));
+        let available = try_acquire(a, LIMIT + 1).expect_err("above the limit").available();
+        assert!(available == LIMIT || available == LIMIT - 1, "{available}");
+        other.join();
+        assert_eq!(free(a), LIMIT as i64 - 1);
+    });
+}
+
+// The units of a release that met a closed pair are in the pool when it returns.
+#[test]
+fn release_to_pair_that_closes_is_not_lost() {
+    in_every_order(3, || {
+        let [a, b] = attach();
+        acquire(b, 1);
+        let releaser = model::spawn(0, move || release(b, 1));
+        let available = try_acquire(a, LIMIT + 1).expect_err("above the limit").available();
+        assert!(available == LIMIT || available == LIMIT - 1, "{available}");
+        releaser.join();
+        acquire(a, LIMIT);
+    });
+}
+
+// Three processes use the pool at once, so that helpers finish operations of others.
+#[test]
+fn helped_operations_happen_once() {
+    in_every_order(2, || {
+        let [a, b, c] = attach();
+        // To shared mode, in which each call is an operation of the pool.
+        assert_eq!(free(c), LIMIT as i64);
+        let other = model::spawn(0, move || {
+            acquire(a, 1);
+            release(a, 1);
+        });
+        acquire(b, 2);
+        acquire(b, 3);
+        other.join();
+        assert_eq!([0, 1].map(|slot| BUDGETS.held(0, slot)), [0, 5]);
+        assert_eq!(free(c), LIMIT as i64 - 5);
+    });
+}
+
+// The limit falls while a pair has enough credit to exceed it.
+#[test]
+fn lowered_limit_stops_pair_from_granting() {
+    in_every_order(2, || {
+        let [a, b] = attach();
+        open_pair(b, 0);
+        acquire(a, 30);
+        let other = model::spawn(0, move || try_acquire(b, 2));
+        BUDGETS.set_limit(0, 31);
+        let late = try_acquire(b, 2);
+        let held = match other.join() {
+            Ok(()) => 32,
+            Err(_) => 30,
+        };
+        let available = 31_u64.saturating_sub(held);
+        assert_eq!(late, Err(Exhausted { available }));
+        assert_eq!(BUDGETS.instant(0, a), (31, 31 - held as i64));
+    });
+}
+
+// Two processes find a third one dead at once: its units come back once.
+#[test]
+fn two_reclaimers_return_units_once() {
+    in_every_order(2, || {
+        let [a, b, dead] = attach();
+        acquire(dead, 7);
+        model::run_on(1);
+        release(dead, 2);
+        BUDGETS.end(dead);
+        let other = model::spawn(0, move || try_acquire(b, LIMIT));
+        let mine = try_acquire(a, LIMIT);
+        match (mine, other.join()) {
+            (Ok(()), Err(refused)) | (Err(refused), Ok(())) => {
+                assert_eq!(refused, Exhausted { available: 0 });
+            }
+            both => panic!("{both:?}"),
+        }
+        assert_eq!(free(a), 0);
+    });
+}
+
+// A slot is used again while a process still reclaims for its last participant.
+#[test]
+fn late_reclaimer_leaves_next_participant_alone() {
+    in_every_order(2, || {
+        let [a, b, dead] = attach();
+        acquire(dead, 7);
+        BUDGETS.end(dead);
+        let other = model::spawn(0, move || {
+            assert_eq!(free(b), LIMIT as i64);
+            BUDGETS.try_attach(2).map(|next| acquire(next, 3)).is_some()
+        });
+        let seen = free(a);
+        let held = if other.join() { 3 } else { 0 };
+        assert!(seen == LIMIT as i64 || seen == LIMIT as i64 - held, "{seen}");
+        assert_eq!(BUDGETS.held(0, 2), held);
+        assert_eq!(free(a), LIMIT as i64 - held);
+    });
+}
+
+// An acquirer sees all that another process did before it released the units.
+#[test]
+fn release_happens_before_its_acquire() {
+    static WRITTEN: Data = Data::zeroed();
+    in_every_order(3, || {
+        let [a, b] = attach();
+        acquire(b, LIMIT);
+        let releaser = model::spawn(0, move || {
+            WRITTEN.write(1);
+            release(b, 1);
+        });
+        if try_acquire(a, 1).is_ok() {
+            assert_eq!(WRITTEN.read(), 1, "the units came without what preceded their release");
+        }
+        releaser.join();
+    });
+}
+
+// A waiter joins the queue while the units are released: it is granted or woken.
+#[test]
+fn release_is_seen_by_new_waiter() {
+    in_every_order(2, || {
+        let [a, b] = attach();
+        acquire(b, LIMIT);
+        let releaser = model::spawn(0, move || release(b, 2));
+        let wait = match BUDGETS.enqueue(0, a, 2) {
+            WaitResult::Waiting(place) => BUDGETS.wait(0, a, place),
+            over => over,
+        };
+        assert!(matches!(wait, WaitResult::Granted), "{wait:?}");
+        releaser.join();
+        assert_eq!([0, 1].map(|slot| BUDGETS.held(0, slot)), [2, LIMIT as i64 - 2]);
+        assert_eq!(free(a), 0);
+    });
+}
+
+// A grant and a cancel meet: the units are held, or they are free.
+#[test]
+fn waiter_is_granted_or_canceled() {
+    in_every_order(2, || {
+        let [a, b] = attach();
+        acquire(b, LIMIT);
+        let WaitResult::Waiting(place) = BUDGETS.enqueue(0, a, 2) else { panic!("no units") };
+        let releaser = model::spawn(0, move || release(b, 3));
+        let held = match BUDGETS.cancel(0, place) {
+            WaitResult::Granted => 2,
+            WaitResult::Left => 0,
+            other => panic!("{other:?}"),
+        };
+        releaser.join();
+        assert_eq!(free(b), 3 - held);
+        assert_eq!(BUDGETS.held(0, 0), held);
+    });
+}
+
+// A waiter leaves, and its entry serves another one, while a release grants.
+#[test]
+fn grant_goes_to_waiter_it_names() {
+    in_every_order(2, || {
+        let [a, b, c] = attach();
+        acquire(b, LIMIT);
+        let WaitResult::Waiting(place) = BUDGETS.enqueue(0, a, 2) else { panic!("no units") };
+        let releaser = model::spawn(0, move || release(b, 2));
+        let first = BUDGETS.cancel(0, place);
+        let second = BUDGETS.enqueue(0, c, 1);
+        releaser.join();
+        let held = [0, 1, 2].map(|slot| BUDGETS.held(0, slot));
+        let first = if matches!(first, WaitResult::Granted) { 2 } else { 0 };
+        assert_eq!(held[0], first);
+        if let WaitResult::Waiting(place) = second {
+            let over = BUDGETS.cancel(0, place);
+            assert!(matches!(over, WaitResult::Granted | WaitResult::Left), "{over:?}");
+        }
+        let held: i64 = [0, 1, 2].map(|slot| BUDGETS.held(0, slot)).iter().sum();
+        assert_eq!(free(b), LIMIT as i64 - held);
+    });
+}
+
+// The participant of a waiter dies while a release grants: the units are not lost.
+#[test]
+fn units_granted_to_dead_waiter_come_back() {
+    in_every_order(2, || {
+        let [a, b, dead] = attach();
+        acquire(b, LIMIT);
+        let WaitResult::Waiting(_) = BUDGETS.enqueue(0, dead, 2) else { panic!("no units") };
+        let releaser = model::spawn(0, move || release(b, 2));
+        BUDGETS.end(dead);
+        BUDGETS.try_attach(2);
+        releaser.join();
+        assert_eq!(free(a), 2);
+        assert_eq!(BUDGETS.held(0, 2), 0);
+    });
+}
+
+// Closing meets a release: the waiter is granted, or finds the budget closed.
+#[test]
+fn waiter_is_granted_or_closed() {
+    in_every_order(2, || {
+        let [a, b] = attach();
+        acquire(b, LIMIT);
+        let closer = model::spawn(0, move || {
+            release(b, 1);
+            BUDGETS.close(0);
+        });
+        let wait = match BUDGETS.enqueue(0, a, 2) {
+            WaitResult::Waiting(place) => BUDGETS.wait(0, a, place),
+            over => over,
+        };
+        assert!(matches!(wait, WaitResult::Closed), "{wait:?}");
+        closer.join();
+        assert_eq!(try_acquire(a, 1), Err(TryAcquireError::Closed));
+        assert_eq!(free(a), 1);
     });
 }

@@ -3,7 +3,7 @@
 use super::limit::Instant;
 use super::memory::{Pairs, Parts, Record, Slots};
 use super::pair::Pair;
-use super::reclaim::reclaim_all;
+use super::reclaim::{free_slot_of_dead, reclaim_all};
 use super::slot::{Participant, Slot, SlotState, World};
 use super::wait::{Wait, Waiting};
 use super::waiter::Waiter;
@@ -97,13 +97,14 @@ impl<const LIMIT: u64, const N: usize, const SLOTS: usize> SharedBudgets<LIMIT, 
     ///
     /// # Panics
     ///
-    /// If the slot is not free.
+    /// If the slot is in use.
     pub fn attach(&self, slot: u32) -> Process {
         self.try_attach(slot).expect("the slot is free")
     }
 
-    /// Gives a slot to a process, if the slot is free.
+    /// Gives a slot to a process, if the slot is free or its process has ended.
     pub fn try_attach(&self, slot: u32) -> Option<Process> {
+        free_slot_of_dead(&self.parts(0).slots, slot, self);
         let word = &self.slots[slot as usize];
         match word.load() {
             (SlotState::Free, generation) => {

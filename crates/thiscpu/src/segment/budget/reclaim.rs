@@ -91,6 +91,21 @@ pub(crate) fn free_slot(slots: &Slots, waiters: &[Waiter], slot: u32, generation
     word.free(generation);
 }
 
+/// Frees a slot if its participant has ended. A process that needs a slot calls this.
+pub(crate) fn free_slot_of_dead(slots: &Slots, slot: u32, world: &impl World) {
+    let Some(word) = slots.get(slot) else { return };
+    let (state, generation) = word.load();
+    let is_dead = match state {
+        SlotState::Free => false,
+        SlotState::Live => world.is_dead(slot, generation),
+        SlotState::Dead => true,
+    };
+    if is_dead {
+        word.declare_dead(generation);
+        world.reclaim(slot, generation);
+    }
+}
+
 /// Reclaims all that a dead participant held in some budgets, which are all of a segment.
 pub(crate) fn reclaim_all<'a>(
     budgets: impl IntoIterator<Item = Parts<'a>>,
