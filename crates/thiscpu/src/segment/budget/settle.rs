@@ -25,6 +25,7 @@ impl Parts<'_> {
             if self.finish(now, PATIENCE, world) {
                 return now;
             }
+            Host::pause();
         }
     }
 
