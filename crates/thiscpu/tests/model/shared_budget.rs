@@ -1,7 +1,7 @@
 //! Shared budgets under long random runs: every history is linearizable, also with deaths.
 //!
-//! A process is a thread here. When it is killed, its call may have had its effect or not. Some time
-//! later all that it held is free. Each refusal and each look that begins after the death sees that.
+//! A process is a thread here. When it is killed, its call may have had its effect or not. Some
+//! time later all that it held is free. Each refusal that begins after the death sees that.
 
 use std::sync::{Arc, Mutex};
 

@@ -27,7 +27,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// The victim holds 5 units of each budget, the other process 3 of the first one.
+    /// Gives the victim 5 units of each budget, and the other process 3 of the first one.
     ///
     /// Both have credit on CPU 0, and the victim has released on CPU 1 what it acquired on CPU 0.
     fn new() -> Scene {
@@ -163,7 +163,7 @@ fn once(test: impl Fn() -> bool + Send + Sync + 'static) -> bool {
     result.load(SeqCst)
 }
 
-/// Kills the victim before step `first`, and the other process in the recovery before `second`.
+/// Kills the victim before a step, and the process that recovers before one of its steps.
 ///
 /// Returns which of them were killed.
 fn kill(&(_, prepare, call): &Case, first: usize, second: usize) -> [bool; 2] {
@@ -214,7 +214,7 @@ fn units_come_back_when_holder_and_recoverer_are_killed() {
     }
 }
 
-/// What others do while the victim is stopped; they end with as many units as they had.
+/// Makes 200 calls of others, who end with as many units as they had.
 fn others(scene: Scene) {
     let Scene { budgets, other, last, .. } = scene;
     for round in 0..50 {

@@ -12,7 +12,7 @@ const LIMIT: u64 = 40;
 
 static BUDGETS: SharedBudgets<LIMIT, 1, 3> = SharedBudgets::new();
 
-/// Both tiers use the same code.
+/// Runs a test on one machine, because both tiers use this code alike.
 fn in_every_order(preemptions: usize, test: impl Fn() + Copy + Send + Sync + 'static) {
     in_every_order_on([Machine::new(2, Tier::Atomic)], preemptions, test);
 }
