@@ -135,7 +135,7 @@ impl Parts<'_> {
     /// The release takes effect when they reach the pool, or when somebody opens the pair.
     fn pull_stray(&self, me: Participant, lane: u32, world: &impl World) {
         let Some(pair) = self.pairs.get(me.slot, lane) else { return };
-        while !pair.first().is_open() && pair.first().credit() != 0 {
+        while pair.first().has_stray_units() {
             let now = self.settle(world);
             let operation = Operation::on_pair(Kind::Pull, 0, (me.slot, lane));
             self.commit(now, now.next(now.units(), now.mode(), operation), world);

@@ -23,7 +23,7 @@ impl Parts<'_> {
         self.reclaim_dead(me, world);
         loop {
             let now = self.recall_all(world);
-            let limit = self.record.limit.first();
+            let limit = self.record.limit.first().min(UNITS_MAX);
             // If the pool is unchanged, the limit was that of this state.
             if self.record.pool.is_still(now) {
                 let is_closed = now.mode() == Mode::Closed;
@@ -50,8 +50,8 @@ impl Parts<'_> {
         let limit = limit.min(UNITS_MAX);
         let mut now = self.settle(world);
         loop {
-            let old = self.record.limit.first();
-            let units = now.units() + limit as i64 - (old as i64).min(UNITS_MAX as i64);
+            let old = self.record.limit.first().min(UNITS_MAX);
+            let units = now.units() + limit as i64 - old as i64;
             let is_exact = !matches!(now.mode(), Mode::PerCpu | Mode::Recall);
             if units >= 0 || is_exact {
                 let next = now.next(units, now.mode(), Operation::limit(limit));

@@ -34,6 +34,15 @@ impl Record {
     }
 }
 
+#[cfg(all(test, not(thiscpu_model)))]
+impl Record {
+    /// Returns a budget whose next operation has the version of unused pairs.
+    pub(super) fn new_before_version_0(limit: u64) -> Record {
+        let pool = Pool::new_before_version_0(limit);
+        Record { pool, ..Record::new(limit) }
+    }
+}
+
 /// The pairs of a budget: in each lane those of all slots, side by side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pairs {

@@ -63,6 +63,14 @@ impl First {
         self.0 == 0
     }
 
+    /// Returns whether the pair has units that its participant must bring to the pool.
+    ///
+    /// They are of a release that met a closed pair. Or they are more than any limit, by an error
+    /// of the program, and could soon reach other bits.
+    pub(super) fn has_stray_units(self) -> bool {
+        !self.is_open() && self.credit() != 0 || self.credit() > CREDIT / 2
+    }
+
     /// Returns whether a recall must pull the pair.
     pub(super) fn has_credit(self) -> bool {
         self.0 & (OPEN | CREDIT) != 0
@@ -165,8 +173,7 @@ impl Pair {
             return Released::Closed;
         }
         let old = First(self.0.add_first(n.wrapping_sub(n << HELD_AT)));
-        // More credit than any limit is an error of the program, which must not reach other bits.
-        match old.is_open() && old.credit() < CREDIT / 2 {
+        match old.is_open() && old.credit() <= CREDIT / 2 {
             true => Released::Done,
             false => Released::Stray,
         }

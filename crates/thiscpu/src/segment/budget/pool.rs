@@ -220,6 +220,12 @@ impl Pool {
         Pool(Double::new(State::new(limit).0))
     }
 
+    #[cfg(all(test, not(thiscpu_model)))]
+    pub(super) fn new_before_version_0(limit: u64) -> Pool {
+        let version = (1 << VERSION_BITS) - 1;
+        Pool(Double::new([State::new(limit).0[0], version << VERSION_AT]))
+    }
+
     /// Loads the second word, then the first.
     pub(super) fn load(&self) -> State {
         State(self.0.load())

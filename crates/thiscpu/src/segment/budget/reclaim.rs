@@ -1,45 +1,40 @@
 //! How the units of a dead participant come back.
 
 use super::memory::{Parts, Slots};
-use super::pool::{Kind, Operation};
+use super::pool::{Kind, Mode, Operation};
 use super::slot::{Participant, SlotState, World};
 use super::waiter::{Waiter, WaiterState};
 
 impl Parts<'_> {
     /// Reclaims from participants that have ended, as far as they matter for this budget.
     ///
-    /// Returns whether there was one.
+    /// They matter if they have units, or are first in the queue. Returns whether there was one.
     pub(super) fn reclaim_dead(&self, me: Participant, world: &impl World) -> bool {
         // An operation that is committed, but not applied, is not in the pairs yet.
-        self.settle(world);
+        let now = self.settle(world);
         let mut any = false;
-        for number in (0..self.slots.count()).filter(|&number| number != me.slot) {
-            let Some(slot) = self.slots.get(number) else { continue };
-            let (state, generation) = slot.load();
-            let matters = match state {
-                SlotState::Free => false,
-                SlotState::Live => self.is_used_by(number) && world.is_dead(number, generation),
-                SlotState::Dead => self.has_units(number),
-            };
-            if matters {
-                // The intent is recorded first. If this fails, another process came first.
-                slot.declare_dead(generation);
-                self.reclaim(number, generation, world);
-                world.reclaim(number, generation);
-                any = true;
+        for slot in 0..self.slots.count() {
+            any |= slot != me.slot && self.has_units(slot) && self.reclaim_if_dead(slot, world);
+        }
+        // Each round takes one waiter out of the queue.
+        for _ in self.waiters.iter().filter(|_| now.mode() == Mode::Queued) {
+            match self.first_waiter() {
+                Some(first) if first.slot != me.slot && self.reclaim_if_dead(first.slot, world) => {
+                    any = true;
+                }
+                _ => break,
             }
         }
         any
     }
 
-    /// Returns whether a slot has units or waiters of this budget.
-    fn is_used_by(&self, slot: u32) -> bool {
-        let waits = |waiter: &Waiter| {
-            let waiting = waiter.waiting();
-            waiting
-                .is_some_and(|(status, request)| status.slot() == slot && request.budget == self.id)
-        };
-        self.has_units(slot) || self.waiters.iter().any(waits)
+    /// Reclaims from the participant of a slot, if it has ended.
+    fn reclaim_if_dead(&self, number: u32, world: &impl World) -> bool {
+        let Some(slot) = self.slots.get(number) else { return false };
+        let Some(generation) = slot.generation_of_dead(number, world) else { return false };
+        self.reclaim(number, generation, world);
+        world.reclaim(number, generation);
+        true
     }
 
     /// Returns whether a pair of a slot is not empty.
@@ -92,17 +87,10 @@ pub(crate) fn free_slot(slots: &Slots, waiters: &[Waiter], slot: u32, generation
 }
 
 /// Frees a slot if its participant has ended. A process that needs a slot calls this.
-pub(crate) fn free_slot_of_dead(slots: &Slots, slot: u32, world: &impl World) {
-    let Some(word) = slots.get(slot) else { return };
-    let (state, generation) = word.load();
-    let is_dead = match state {
-        SlotState::Free => false,
-        SlotState::Live => world.is_dead(slot, generation),
-        SlotState::Dead => true,
-    };
-    if is_dead {
-        word.declare_dead(generation);
-        world.reclaim(slot, generation);
+pub(crate) fn free_slot_of_dead(slots: &Slots, number: u32, world: &impl World) {
+    let dead = slots.get(number).and_then(|slot| slot.generation_of_dead(number, world));
+    if let Some(generation) = dead {
+        world.reclaim(number, generation);
     }
 }
 

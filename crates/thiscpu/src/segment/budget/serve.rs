@@ -5,6 +5,14 @@ use super::pool::{Kind, Mode, Operation, State};
 use super::slot::{SlotState, World};
 use super::waiter::Request;
 
+/// The first waiter of a budget.
+pub(super) struct First {
+    ticket: u64,
+    number: u32,
+    pub(super) slot: u32,
+    units: u64,
+}
+
 impl Parts<'_> {
     /// Grants units to the first waiters, as long as the pool has enough of them.
     ///
@@ -18,7 +26,7 @@ impl Parts<'_> {
             }
             let next = match self.first_waiter() {
                 None => now.with_mode(Mode::Shared),
-                Some((waiter, request)) => match self.grant(now, waiter, request.units) {
+                Some(First { number, units, .. }) => match self.grant(now, number, units) {
                     Some(next) => next,
                     None => return,
                 },
@@ -37,13 +45,13 @@ impl Parts<'_> {
     ///
     /// A settled state of the pool was loaded before. If a waiter is canceled, or its participant
     /// is declared dead, after this look, the pool changes, and no grant from that state succeeds.
-    fn first_waiter(&self) -> Option<(u32, Request)> {
+    pub(super) fn first_waiter(&self) -> Option<First> {
         let waiting = self.waiters.iter().zip(0..).filter_map(|(waiter, number)| {
-            let (status, request) = waiter.waiting()?;
-            let slot = self.slots.get(status.slot())?;
-            let is_live = slot.load().0 == SlotState::Live;
-            (request.budget == self.id && is_live).then_some((number, request))
+            let (status, Request { budget, ticket, units, .. }) = waiter.waiting()?;
+            let slot = status.slot();
+            let is_live = self.slots.get(slot)?.load().0 == SlotState::Live;
+            (budget == self.id && is_live).then_some(First { ticket, number, slot, units })
         });
-        waiting.min_by_key(|(_, request)| request.ticket)
+        waiting.min_by_key(|first| first.ticket)
     }
 }

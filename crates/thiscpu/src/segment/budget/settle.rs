@@ -31,12 +31,34 @@ impl Parts<'_> {
 
     /// Commits the operation of `next` and finishes it, if the settled state `now` is the pool's.
     pub(super) fn commit(&self, now: State, next: State, world: &impl World) -> bool {
+        if self.has_stamp_of(next) {
+            // The stamp of an operation that had this version once would hide this one. While the
+            // pool is unchanged, no stamp changes.
+            self.record.pool.exchange(now, now.with_mode(now.mode()));
+            return false;
+        }
         if !self.record.pool.exchange(now, next) {
             Host::pause();
             return false;
         }
         self.finish(next, 0, world);
         true
+    }
+
+    /// Returns whether something that an operation is about to change has its stamp already.
+    fn has_stamp_of(&self, next: State) -> bool {
+        let is_stamped = |(slot, lane): (u32, u32)| {
+            self.pairs.get(slot, lane).is_some_and(|pair| pair.load().is_stamped(next))
+        };
+        match next.kind() {
+            Kind::None | Kind::Cancel => false,
+            Kind::Take | Kind::Give | Kind::Pull => is_stamped(next.pair()),
+            Kind::Reclaim => self.pairs.of(next.pair().0).any(|it| it.load().is_stamped(next)),
+            Kind::Grant => self
+                .named_waiter(next)
+                .is_some_and(|(_, status, request)| is_stamped((status.slot(), request.lane))),
+            Kind::Limit => self.record.limit.second() == next.version(),
+        }
     }
 
     /// Finishes the operation of a state; returns false if the pool has changed.
@@ -169,5 +191,40 @@ impl Parts<'_> {
                 return true;
             }
         }
+    }
+}
+
+#[cfg(all(test, not(thiscpu_model)))]
+mod tests {
+    use super::super::{Pairs, Participant, Record, Slot, Slots};
+    use super::*;
+
+    struct Alone;
+
+    impl World for Alone {
+        fn is_dead(&self, _: u32, _: u64) -> bool {
+            false
+        }
+
+        fn reclaim(&self, _: u32, _: u64) {}
+
+        fn wake(&self, _: &Waiter) {}
+    }
+
+    // A pair that was never used has the stamp 0, as if the next operation had been applied.
+    #[test]
+    fn operation_is_applied_when_its_version_comes_again() {
+        let (record, pair, slot) = (Record::new_before_version_0(9), Pair::new(), Slot::new());
+        assert!(slot.occupy(0));
+        // SAFETY: the one pair of one slot in one lane, which lives until the end.
+        let pairs = unsafe { Pairs::new(&pair, 0, 1, 1) };
+        // SAFETY: the only slot, which lives until the end.
+        let slots = unsafe { Slots::new(&slot, 0, 1) };
+        let budget = Parts { record: &record, pairs, slots, waiters: &[], id: 0 };
+        let me = Participant { slot: 0, generation: 0 };
+        assert!(budget.try_acquire(me, 0, 4, &Alone).is_ok());
+        assert_eq!(budget.instant(me, &Alone).free, 5);
+        budget.release(me, 0, 4, &Alone);
+        assert_eq!(budget.instant(me, &Alone).free, 9);
     }
 }

@@ -67,6 +67,22 @@ impl Slot {
         self.exchange(word(SlotState::Live, generation), word(SlotState::Dead, generation))
     }
 
+    /// Returns the generation of a participant that has ended, and has not been freed.
+    ///
+    /// Records the death first. If that fails, another process came first.
+    pub(super) fn generation_of_dead(&self, number: u32, world: &impl World) -> Option<u64> {
+        let (state, generation) = self.load();
+        let is_dead = match state {
+            SlotState::Free => false,
+            SlotState::Live => world.is_dead(number, generation),
+            SlotState::Dead => true,
+        };
+        is_dead.then(|| {
+            self.declare_dead(generation);
+            generation
+        })
+    }
+
     /// Frees the slot of a dead participant for the next generation.
     pub(super) fn free(&self, generation: u64) -> bool {
         let next = generation.wrapping_add(1) & (u64::MAX >> 2);
