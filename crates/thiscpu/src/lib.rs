@@ -172,8 +172,8 @@ pub use ledger::{Account, AccountId, Ledger};
 pub use percpu::{Link, PairWord, PerCpu, PerCpuInt, PerCpuPair, PerCpuStack, PerCpuWord};
 #[cfg(not(thiscpu_model))]
 pub use segment::{
-    CounterView, Existing, Segment, SegmentError, SegmentErrorKind, SegmentOptions, SegmentView,
-    SharedCounter, SharedCounters,
+    CounterView, CountersView, Existing, ObjectKind, Objects, Segment, SegmentError,
+    SegmentErrorKind, SegmentObject, SegmentOptions, SegmentView, SharedCounter, SharedCounters,
 };
 pub use slab::{
     Cache, CacheBox, CacheInUse, CacheStats, Constructed, ConstructedCache, Prefilled, RawCache,

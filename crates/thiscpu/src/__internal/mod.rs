@@ -1,5 +1,5 @@
-//! What `thiscpu-malloc` and `thiscpu-capi` use of this crate: not part of the API, and free to
-//! change.
+//! What `thiscpu-malloc`, `thiscpu-capi` and the program `thiscpu` use of this crate: not part of
+//! the API, and free to change.
 //!
 //! - `malloc`: malloc and free in assembly;
 //! - `capi`: what inlined C code has to know;
@@ -25,6 +25,8 @@ use crate::sys::{env, fence, startup};
 use crate::tier::Tier;
 
 pub use crate::section::{Access, DirectMalloc, Ready};
+#[cfg(not(thiscpu_model))]
+pub use crate::segment::inspect;
 pub use crate::slab::arena::free_pages::{
     error_in_slab, forget_slab_changes, have_slabs_changed, is_outside_slab,
 };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::counter::{SharedCounter, SharedCounters};
 use super::error::SegmentError;
 use super::mapping::{Access, Mapping, system};
+use super::objects::Objects;
 use crate::sys::shared_file::SharedFile;
 use crate::sys::startup;
 
@@ -108,6 +109,28 @@ impl Segment {
     /// As [`counter`](Segment::counter); a group of another size is another kind of object.
     pub fn counters<const N: usize>(&self, name: &str) -> Result<SharedCounters<N>, SegmentError> {
         SharedCounters::find_or_make(&self.0, name)
+    }
+
+    /// Returns an iterator over the objects in the segment.
+    ///
+    /// The order has no meaning. Costs a load for each entry of the index, which has at least 512,
+    /// and an allocation for each name. Waits for nobody.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), thiscpu::SegmentError> {
+    /// use thiscpu::ObjectKind;
+    ///
+    /// let segment = thiscpu::Segment::anonymous()?;
+    /// segment.counter("requests")?;
+    /// for object in segment.objects() {
+    ///     let object = object?;
+    ///     assert_eq!((object.name(), object.kind()), ("requests", ObjectKind::Counter));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn objects(&self) -> Objects<'_> {
+        Objects::new(&self.0)
     }
 
     /// Returns the path that the segment was created or opened with, if it has a name.

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::directory::find_or_make;
+use super::directory::{Kind, find_or_make};
 use super::error::SegmentError;
 use super::mapping::Mapping;
 use super::place::Place;
 
 /// The most counters in a group.
-pub(super) const COUNTERS_MAX: usize = 4096;
+pub(super) const COUNTERS_MAX: usize = Kind::COUNTERS_MAX as usize;
 
 /// A counter that processes share, and whose exact value each of them can read at any time.
 ///
@@ -117,7 +117,8 @@ impl fmt::Debug for SharedCounter {
 pub struct SharedCounters<const N: usize>(Place);
 
 impl<const N: usize> SharedCounters<N> {
-    const IS_COUNT: () = assert!(N >= 1 && N <= COUNTERS_MAX, "a group has 1 to 4,096 counters");
+    pub(super) const IS_COUNT: () =
+        assert!(N >= 1 && N <= COUNTERS_MAX, "a group has 1 to 4,096 counters");
 
     pub(super) fn find_or_make(
         segment: &Arc<Mapping>,

@@ -12,30 +12,39 @@ use crate::sys::atomic::{
 };
 
 /// The longest name, in bytes.
-const NAME_MAX: usize = 200;
+pub(super) const NAME_MAX: usize = 200;
 /// Words of a record before its name.
-const HEAD: u64 = 5;
+pub(super) const HEAD: u64 = 5;
 
 /// Words of a record: the kind of the object and how many counters it has.
-const KIND: usize = 0;
+pub(super) const KIND: usize = 0;
 /// Where the object's banks begin in each lane.
-const LANE_AT: usize = 1;
+pub(super) const LANE_AT: usize = 1;
 /// The length of the name, in bytes.
-const NAME_LEN: usize = 2;
+pub(super) const NAME_LEN: usize = 2;
 /// Two words that belong to the object itself. They begin as 0.
-const OWN: usize = 3;
+pub(super) const OWN: usize = 3;
 
 /// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
-    number: u32,
+    pub(super) number: u32,
     /// How many of it there are side by side.
-    count: u32,
+    pub(super) count: u32,
 }
 
 impl Kind {
+    /// The number of counters' kind.
+    pub(super) const COUNTERS: u32 = 1;
+    /// The most counters in a group.
+    pub(super) const COUNTERS_MAX: u32 = 4096;
+
     pub(super) const fn counters(count: u32) -> Kind {
-        Kind { number: 1, count }
+        Kind { number: Kind::COUNTERS, count }
+    }
+
+    pub(super) fn from_word(word: u64) -> Kind {
+        Kind { number: (word >> 32) as u32, count: word as u32 }
     }
 
     fn to_word(self) -> u64 {
@@ -95,7 +104,7 @@ fn find<'a>(
 ) -> Result<Option<Found<'a>>, SegmentError> {
     let error = |kind| mapping.error(kind);
     let name = request.name.as_bytes();
-    if name.is_empty() || name.len() > NAME_MAX || request.name.chars().any(char::is_control) {
+    if !is_name(request.name) {
         return Err(error(SegmentErrorKind::InvalidName));
     }
     let entries = mapping.layout.index_entries;
@@ -164,6 +173,11 @@ fn make(mapping: &Mapping, request: &Request<'_>) -> Result<u64, SegmentErrorKin
     Ok(at)
 }
 
+/// Returns whether an object can have the name.
+pub(super) fn is_name(name: &str) -> bool {
+    (1..=NAME_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
+}
+
 /// Returns a name as words, the last one filled with zeros.
 fn words_of(name: &[u8]) -> impl Iterator<Item = u64> {
     name.chunks(8).map(|chunk| {
@@ -174,7 +188,7 @@ fn words_of(name: &[u8]) -> impl Iterator<Item = u64> {
 }
 
 /// Returns the 64-bit FNV-1a hash of a name.
-fn hash(name: &[u8]) -> u64 {
+pub(super) fn hash(name: &[u8]) -> u64 {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

@@ -21,7 +21,7 @@ use super::error::SegmentErrorKind;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"thiscpu\x1a");
 /// The number of this layout and of the protocols on it.
-const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 1;
 /// Sizes of areas are multiples of this: the largest size of a page.
 pub(super) const PAGE: u64 = 64 << 10;
 /// Where the index begins.

@@ -111,7 +111,7 @@ impl Mapping {
         SegmentError::new(self.path.as_deref(), kind)
     }
 
-    fn header(&self) -> &Header {
+    pub(super) fn header(&self) -> &Header {
         // SAFETY: the mapping is longer than a header, aligned to a page, and lives as long as this
         // value. All fields are atomics, so whatever other processes write there is a value.
         unsafe { &*(self.mapped.base as *const Header) }

@@ -6,10 +6,12 @@
 //! - `cpu`: which lane a thread adds in;
 //! - `directory`: objects by name;
 //! - `dyn_counters`: counters for C;
+//! - `inspect`: whether all of a file fits together, for `thiscpu segment`;
 //! - `lane`: a count that can be sealed;
 //! - `layout`: where everything is in the file;
 //! - `mapping`: the file in this process, and memory from it;
 //! - `modeled`: shared counters for the model, which has no files;
+//! - `objects`: a list of all objects;
 //! - `options`: how a segment is created and opened;
 //! - `place`: where the counters of one name are;
 //! - `sums`: adds, and sums of one instant;
@@ -36,11 +38,15 @@ mod dyn_counters;
 #[cfg(not(thiscpu_model))]
 mod error;
 #[cfg(not(thiscpu_model))]
+pub mod inspect;
+#[cfg(not(thiscpu_model))]
 mod layout;
 #[cfg(not(thiscpu_model))]
 mod mapping;
 #[cfg(thiscpu_model)]
 mod modeled;
+#[cfg(not(thiscpu_model))]
+mod objects;
 #[cfg(not(thiscpu_model))]
 mod options;
 #[cfg(not(thiscpu_model))]
@@ -55,12 +61,14 @@ pub use self::budget::{Place, Process, SharedBudgets, WaitResult};
 #[cfg(not(thiscpu_model))]
 pub use self::counter::{SharedCounter, SharedCounters};
 #[cfg(not(thiscpu_model))]
-pub use self::dyn_counters::DynSharedCounters;
+pub use self::dyn_counters::{DynCountersView, DynSharedCounters};
 #[cfg(not(thiscpu_model))]
 pub use self::error::{SegmentError, SegmentErrorKind};
 #[cfg(thiscpu_model)]
 pub use self::modeled::SharedCounters;
 #[cfg(not(thiscpu_model))]
+pub use self::objects::{ObjectKind, Objects, SegmentObject};
+#[cfg(not(thiscpu_model))]
 pub use self::options::{Existing, SegmentOptions};
 #[cfg(not(thiscpu_model))]
-pub use self::view::{CounterView, SegmentView};
+pub use self::view::{CounterView, CountersView, SegmentView};

@@ -17,13 +17,15 @@ use crate::sys::atomic::{
     Ordering::{AcqRel, Acquire},
 };
 
-/// The banks of one counter in a lane, in bytes.
-const COUNTER_BYTES: u64 = 32;
+/// Returns the banks of some counters in a lane, in bytes.
+pub(super) fn lane_bytes(counters: u32) -> u64 {
+    32 * u64::from(counters)
+}
 
 /// Set in the word of the banks for negative amounts, beside their offset in a lane.
-const IN_USE: u64 = 1;
+pub(super) const IN_USE: u64 = 1;
 /// In place of the offset: the segment had no room, so all amounts share banks.
-const MIXED: u64 = 2;
+pub(super) const MIXED: u64 = 2;
 
 /// Counters of one name: their place, and the segment that keeps it mapped.
 #[derive(Clone)]
@@ -50,8 +52,8 @@ impl Place {
         counters: u32,
         find: impl for<'a> Fn(&'a Mapping, &Request<'_>) -> Result<Found<'a>, SegmentError>,
     ) -> Result<Place, SegmentError> {
-        let lane_bytes = COUNTER_BYTES * u64::from(counters);
-        let request = Request { name, kind: Kind::counters(counters), lane_bytes };
+        let kind = Kind::counters(counters);
+        let request = Request { name, kind, lane_bytes: lane_bytes(counters) };
         let Found { in_lane_0, own: [epoch, negative_at] } = find(segment, &request)?;
         // SAFETY: the directory has checked that the counters' bytes lie in every lane.
         let positive = unsafe { lanes(segment, in_lane_0) };
@@ -70,7 +72,7 @@ impl Place {
     }
 
     fn lane_bytes(&self) -> u64 {
-        COUNTER_BYTES * u64::from(self.counters)
+        lane_bytes(self.counters)
     }
 
     #[inline(always)]
@@ -121,28 +123,40 @@ impl Place {
         sums::sum(self.epoch(), || [Some(self.positive), self.negative()], sums);
     }
 
-    /// Returns bounds of a counter's value, without a write.
-    pub(super) fn bounds(&self, counter: usize) -> Bounds {
-        self.known_bounds(counter).unwrap_or(Bounds { low: i64::MIN, estimate: 0, high: i64::MAX })
+    /// Looks at a counter without a write, for [`bounds_since`](Self::bounds_since).
+    ///
+    /// `None` if adders save all the time.
+    pub(super) fn look(&self, counter: usize) -> Option<Look> {
+        let negative = self.negative().map_or(Some(0), |lanes| lanes.count(counter))?;
+        Some(Look { positive: self.positive.count(counter)?, negative })
+    }
+
+    /// Returns bounds that hold at each instant between a look and this call.
+    pub(super) fn bounds_since(&self, first: Option<Look>, counter: usize) -> Bounds {
+        let bounds = first.and_then(|first| self.known_bounds(first, counter));
+        bounds.unwrap_or(Bounds { low: i64::MIN, estimate: 0, high: i64::MAX })
     }
 
     /// Returns bounds, unless adders save all the time, or add both signs to the same banks.
     ///
     /// Positive amounts only raise their sum, and negative ones only lower theirs. So the bounds
     /// hold at each instant between the two looks.
-    fn known_bounds(&self, counter: usize) -> Option<Bounds> {
-        let look = || {
-            let negative = self.negative().map_or(Some(0), |lanes| lanes.count(counter))?;
-            Some((self.positive.count(counter)?, negative))
-        };
-        let ((positive, negative), (later_positive, later_negative)) = (look()?, look()?);
+    fn known_bounds(&self, first: Look, counter: usize) -> Option<Bounds> {
+        let second = self.look(counter)?;
         if self.negative_at().load(Acquire) == MIXED {
             return None;
         }
-        let (low, high) =
-            (positive.checked_add(later_negative)?, later_positive.checked_add(negative)?);
+        let low = first.positive.checked_add(second.negative)?;
+        let high = second.positive.checked_add(first.negative)?;
         (low <= high).then(|| Bounds { low, estimate: low.midpoint(high), high })
     }
+}
+
+/// The amounts that were added to a counter until a look at it, by their sign.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    positive: i64,
+    negative: i64,
 }
 
 /// Describes the lanes of a segment.

@@ -5,19 +5,18 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::counter::SharedCounters;
 use super::directory::find_existing;
 use super::error::SegmentError;
 use super::mapping::{Access, Mapping, open_path, system};
+use super::objects::Objects;
 use super::place::Place;
 use crate::counter::Bounds;
 use crate::sys::shared_file::SharedFile;
 
 /// A segment that this process can read, but not change.
 ///
-/// An exact sum stops lanes, which is a write. So a view gives bounds of each [`SharedCounter`].
-/// It does not read groups of counters.
-///
-/// [`SharedCounter`]: crate::SharedCounter
+/// An exact sum stops lanes, which is a write. So a view gives bounds of each counter.
 ///
 /// For a monitoring tool that runs as another user, create the segment with a mode that lets that
 /// user read, such as 0644. The owner of the file is not checked: an owner who shortens the file
@@ -72,6 +71,29 @@ impl SegmentView {
     pub fn counter(&self, name: &str) -> Result<CounterView, SegmentError> {
         Place::find(&self.0, name, 1, find_existing).map(CounterView)
     }
+
+    /// Returns the counters of a name that are read together.
+    ///
+    /// `N` is 1 to 4,096; other numbers do not compile.
+    ///
+    /// # Errors
+    ///
+    /// As [`counter`](SegmentView::counter); a group of another size is another kind of object.
+    pub fn counters<const N: usize>(&self, name: &str) -> Result<CountersView<N>, SegmentError> {
+        let () = SharedCounters::<N>::IS_COUNT;
+        Place::find(&self.0, name, N as u32, find_existing).map(CountersView)
+    }
+
+    /// Returns an iterator over the objects in the segment, as [`Segment::objects`] does.
+    ///
+    /// [`Segment::objects`]: crate::Segment::objects
+    pub fn objects(&self) -> Objects<'_> {
+        Objects::new(&self.0)
+    }
+
+    pub(super) fn mapping(&self) -> &Arc<Mapping> {
+        &self.0
+    }
 }
 
 /// A counter of a [`SegmentView`].
@@ -87,12 +109,46 @@ impl CounterView {
     /// adders kept saving large amounts, a sum of one sign exceeded `i64`, or there was no room or
     /// memory at the first negative amount. Costs a few loads for each lane, and waits for nobody.
     pub fn bounds(&self) -> Bounds {
-        self.0.bounds(0)
+        self.0.bounds_since(self.0.look(0), 0)
     }
 }
 
 impl fmt::Debug for CounterView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CounterView").field("bounds", &self.bounds()).finish()
+    }
+}
+
+/// `N` counters of a [`SegmentView`] that are read together.
+///
+/// ```
+/// # fn main() -> Result<(), thiscpu::SegmentError> {
+/// let segment = thiscpu::Segment::anonymous()?;
+/// segment.counters::<2>("requests")?.add(1, 5);
+///
+/// let file = segment.as_fd()?.try_clone_to_owned().unwrap();
+/// let view = thiscpu::SegmentView::from_fd(file)?;
+/// let [started, ended] = view.counters::<2>("requests")?.bounds();
+/// assert_eq!((started.low, ended.low), (0, 5));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct CountersView<const N: usize>(Place);
+
+impl<const N: usize> CountersView<N> {
+    /// Returns bounds of each counter, all of which hold at one instant of the call.
+    ///
+    /// Otherwise as [`CounterView::bounds`].
+    pub fn bounds(&self) -> [Bounds; N] {
+        // All first looks before all second ones: the instant is between them.
+        let first: [_; N] = std::array::from_fn(|counter| self.0.look(counter));
+        std::array::from_fn(|counter| self.0.bounds_since(first[counter], counter))
+    }
+}
+
+impl<const N: usize> fmt::Debug for CountersView<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountersView").field("bounds", &self.bounds()).finish()
     }
 }

@@ -204,6 +204,7 @@ fn use_all(segment: &Segment) -> bool {
         }
     }
     segment.counters::<2>("counter").map(drop).unwrap_or_else(&mut note);
+    segment.objects().flat_map(Result::err).for_each(|error| assert_is_clear(&error));
     errors.iter().for_each(assert_is_clear);
     errors.len() == 1
 }

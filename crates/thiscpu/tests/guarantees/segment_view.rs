@@ -10,6 +10,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_view::bounds_of_a_quiet_counter_are_exact, TIERS),
     scenario!(segment_view::bounds_of_growing_counter_lie_within_call, DEFAULT_ONLY),
     scenario!(segment_view::bounds_hold_while_tokens_move, DEFAULT_ONLY),
+    scenario!(segment_view::bounds_of_a_group_hold_at_one_instant, DEFAULT_ONLY),
     scenario!(segment_view::counter_is_refused_when_missing, DEFAULT_ONLY),
     scenario!(segment_view::view_writes_nothing, DEFAULT_ONLY),
 ];
@@ -74,6 +75,30 @@ fn bounds_hold_while_tokens_move() {
         assert!(low <= 2 && high >= 0, "{low} to {high}");
     });
     assert_eq!(counter.sum(), 0);
+}
+
+// Each thread adds to the second counter what it has added to the first. So the difference of both
+// is 0, 1 or 2 at each instant, and the bounds of one instant allow that.
+fn bounds_of_a_group_hold_at_one_instant() {
+    let segment = Segment::anonymous().expect("memory");
+    let (group, view) = (segment.counters::<2>("pair").expect("room"), view_of(&segment));
+    let view = view.counters::<2>("pair").expect("the group exists");
+    let stop = AtomicBool::new(false);
+    let add = |_| {
+        while !stop.load(SeqCst) {
+            [0, 1].into_iter().for_each(|counter| group.add(counter, 1));
+        }
+    };
+    together_while(2, add, || {
+        let _stop = SetOnDrop(&stop);
+        for _ in 0..scale::rounds(20_000) {
+            let [first, second] = view.bounds();
+            assert!(first.high >= second.low && first.low <= second.high + 2);
+        }
+    });
+    let [first, second] = view.bounds();
+    assert_eq!([first.low, second.low], group.sum());
+    assert_eq!([first.high, second.high], group.sum());
 }
 
 fn counter_is_refused_when_missing() {
