@@ -1,4 +1,5 @@
-//! `thiscpu`: shows what per-CPU data does for programs on this machine, and runs programs on it.
+//! `thiscpu`: shows what per-CPU data does for programs on this machine, runs programs on it, and
+//! looks after segments.
 
 // `println!` and `eprintln!` panic when they cannot write.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
@@ -10,6 +11,7 @@ mod manual;
 mod output;
 mod profile;
 mod run;
+mod segment;
 mod self_test;
 
 use std::process::ExitCode;
@@ -52,6 +54,8 @@ enum Command {
         )]
         arguments: Vec<std::ffi::OsString>,
     },
+    /// List, show, check or remove segments: the memory by which processes share counters
+    Segment(segment::Args),
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
 fn execute(command: Option<Command>) -> Result<ExitCode> {
     match command {
         Some(Command::Doctor(args)) => return doctor::main(&args),
+        Some(Command::Segment(args)) => return segment::main(&args),
         Some(Command::Run(args)) => return Ok(run::main(&args)),
         Some(Command::Profile { arguments }) => return Ok(profile::main(&arguments)),
         Some(Command::Demo(args)) => demo::main(args.seconds)?,

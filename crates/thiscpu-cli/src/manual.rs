@@ -24,11 +24,16 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<()> {
 pub(crate) fn pages(directory: &Path) -> Result<()> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    let visible = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
-    for command in visible.chain([command.clone()]) {
+    for command in with_subcommands(command) {
         let page = clap_mangen::Man::new(command).source(format!("thiscpu {VERSION}"));
         page.generate_to(directory)
             .with_context(|| format!("cannot write man pages to {}", directory.display()))?;
     }
     Ok(())
+}
+
+/// Returns a command and all its subcommands that are not hidden.
+fn with_subcommands(command: clap::Command) -> Vec<clap::Command> {
+    let visible = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    visible.flat_map(with_subcommands).chain([command.clone()]).collect()
 }

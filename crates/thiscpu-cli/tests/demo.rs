@@ -148,8 +148,9 @@ fn completions_and_man_pages_name_each_command() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     assert_eq!(run(&["man", path]).status.code(), Some(0));
-    for page in ["thiscpu.1", "thiscpu-demo.1", "thiscpu-doctor.1", "thiscpu-run.1"] {
-        let text = fs::read_to_string(directory.path().join(page)).unwrap();
+    for page in ["thiscpu", "thiscpu-demo", "thiscpu-doctor", "thiscpu-run", "thiscpu-segment-ls"] {
+        let page = format!("{page}.1");
+        let text = fs::read_to_string(directory.path().join(&page)).unwrap();
         let footer = concat!("\"thiscpu ", env!("CARGO_PKG_VERSION"), "\"");
         assert!(text.contains(".TH") && text.contains(footer), "{page}: {text}");
     }

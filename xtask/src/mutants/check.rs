@@ -44,7 +44,9 @@ impl Kind {
         match self {
             Kind::Aborts => ("thiscpu-aborts", &[]),
             Kind::Capi => ("thiscpu-capi", &["--test", "capi"]),
-            Kind::Cli => ("thiscpu-cli", &["--test", "run", "--test", "doctor"]),
+            Kind::Cli => {
+                ("thiscpu-cli", &["--test", "run", "--test", "doctor", "--test", "segment"])
+            }
             Kind::Guard => ("thiscpu-malloc", &["--test", "guard"]),
             Kind::Guarantees => ("thiscpu", &["--test", "guarantees"]),
             Kind::Malloc => ("thiscpu-malloc", &["--tests"]),

@@ -1,0 +1,95 @@
+//! `thiscpu segment`: lists, shows, checks and removes segments.
+
+mod check;
+mod list;
+mod object;
+mod remove;
+mod show;
+mod users;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use thiscpu::{SegmentError, SegmentErrorKind, SegmentView};
+
+use crate::{FAILED, REFUSED, output};
+
+const DETAILS: &str = "\
+All commands only read segments, so they disturb no process that counts.
+
+Exit status: 0 done; 1 the segment is damaged, or could not be removed; 2 wrong arguments, the file
+cannot be read or is no segment, or another version of thiscpu or another machine made it.";
+
+/// Options of `thiscpu segment`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = DETAILS)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List the segments in a directory, with sizes in bytes; skip all other files
+    Ls {
+        /// The directory
+        #[arg(default_value = "/dev/shm")]
+        directory: PathBuf,
+    },
+    /// Show the sizes of a segment, its processes, and its objects with their values
+    Show {
+        /// The file of the segment
+        path: PathBuf,
+        /// Print one JSON object instead of lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check that nothing in a segment is damaged
+    Check {
+        /// The file of the segment
+        path: PathBuf,
+    },
+    /// Remove the file of a segment, and nothing that is no segment
+    ///
+    /// Processes that are attached keep it until they end.
+    Rm {
+        /// The file of the segment
+        path: PathBuf,
+    },
+}
+
+/// Runs the subcommand.
+pub(crate) fn main(args: &Args) -> Result<ExitCode> {
+    match &args.command {
+        Command::Ls { directory } => list::main(directory),
+        Command::Show { path, json } => show::main(path, *json),
+        Command::Check { path } => check::main(path),
+        Command::Rm { path } => remove::main(path),
+    }
+}
+
+/// Opens a segment to read it; otherwise says why not, and returns the exit status.
+fn open(path: &Path) -> Result<SegmentView, ExitCode> {
+    SegmentView::open(path).map_err(|error| refuse(&error))
+}
+
+/// Says why a segment cannot be used, and returns the exit status.
+fn refuse(error: &SegmentError) -> ExitCode {
+    output::note(&error.to_string());
+    let is_damaged = matches!(error.kind(), SegmentErrorKind::Damaged { .. });
+    ExitCode::from(if is_damaged { FAILED } else { REFUSED })
+}
+
+/// Returns a path as one line of text.
+fn text_of(path: &Path) -> String {
+    path.to_string_lossy().chars().flat_map(escape).collect()
+}
+
+/// Escapes a control character, which could change a terminal.
+fn escape(character: char) -> Vec<char> {
+    match character.is_control() {
+        true => character.escape_default().collect(),
+        false => vec![character],
+    }
+}

@@ -1,0 +1,61 @@
+//! The processes that have a file mapped, as far as `/proc` tells.
+
+use std::fs::{self, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+
+/// Processes that have a file mapped, besides this one.
+#[derive(Debug, Default)]
+pub(super) struct Users {
+    pub(super) processes: Vec<u32>,
+    /// The number of processes that this user may not look into.
+    pub(super) unknown: usize,
+}
+
+impl Users {
+    /// Finds the processes; `None` without `/proc`.
+    pub(super) fn of(file: &Metadata) -> Option<Users> {
+        let device = format!("{:02x}:{:02x}", libc::major(file.dev()), libc::minor(file.dev()));
+        let mut users = Users::default();
+        for entry in fs::read_dir("/proc").ok()?.flatten() {
+            let Some(process) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else {
+                continue;
+            };
+            match fs::read(entry.path().join("maps")) {
+                Ok(_) if process == std::process::id() => {}
+                Ok(maps) if has_file(&String::from_utf8_lossy(&maps), &device, file.ino()) => {
+                    users.processes.push(process);
+                }
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => users.unknown += 1,
+                // It uses other files, or has ended.
+                _ => {}
+            }
+        }
+        users.processes.sort_unstable();
+        Some(users)
+    }
+
+    /// Returns how many processes have the file mapped, and which ones.
+    pub(super) fn describe(users: Option<&Users>) -> String {
+        let Some(Users { processes, unknown }) = users else {
+            return "unknown: no /proc".to_owned();
+        };
+        let mut text = processes.len().to_string();
+        if !processes.is_empty() {
+            let numbers: Vec<_> = processes.iter().map(u32::to_string).collect();
+            text += &format!(" ({})", numbers.join(", "));
+        }
+        if *unknown > 0 {
+            text += &format!("; {unknown} processes of other users are unknown");
+        }
+        text
+    }
+}
+
+/// Returns whether one of the lines of `/proc/PID/maps` is about a file.
+fn has_file(maps: &str, device: &str, inode: u64) -> bool {
+    maps.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(3);
+        fields.next() == Some(device) && fields.next().is_some_and(|it| it.parse() == Ok(inode))
+    })
+}

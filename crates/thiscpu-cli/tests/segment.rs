@@ -1,0 +1,217 @@
+//! `thiscpu segment` as users see it: text, JSON, and exit status.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use thiscpu::Segment;
+use thiscpu_test_support::text;
+
+fn directory() -> TempDir {
+    let shared = Path::new("/dev/shm");
+    if shared.is_dir() { TempDir::new_in(shared) } else { TempDir::new() }.unwrap()
+}
+
+fn command(arguments: &[&str], path: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thiscpu"));
+    command.arg("segment").args(arguments).arg(path);
+    command
+}
+
+/// Returns the exit status, standard output and standard error.
+fn run(arguments: &[&str], path: &Path) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command(arguments, path).output().unwrap();
+    (status.code(), text(&stdout), text(&stderr))
+}
+
+/// Creates a segment with a counter, whose value is 7, and a group.
+fn create(path: &Path) -> Segment {
+    let segment = Segment::options().max_bytes(1 << 20).lanes(2).create(path).unwrap();
+    segment.counter("requests").unwrap().add(10);
+    segment.counter("requests").unwrap().add(-3);
+    segment.counters::<3>("a \"group\"").unwrap().add(2, 1 << 40);
+    segment
+}
+
+/// Writes a word of a file.
+fn set_word(path: &Path, number: u64, value: u64) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.write_all_at(&value.to_le_bytes(), 8 * number).unwrap();
+}
+
+/// Words of the header.
+const MAGIC: u64 = 0;
+const FORMAT: u64 = 1;
+const FEATURES: u64 = 2;
+const LANES: u64 = 4;
+const RECORDS_USED: u64 = 8;
+
+#[test]
+fn ls_lists_segments_and_skips_other_files() {
+    let directory = directory();
+    let path = |name: &str| directory.path().join(name);
+    for name in ["sound", "foreign", "newer", "featured", "damaged"] {
+        drop(create(&path(name)));
+    }
+    set_word(&path("foreign"), MAGIC, u64::from_be_bytes(*b"thiscpu\x1a"));
+    set_word(&path("newer"), FORMAT, 77);
+    set_word(&path("featured"), FEATURES, 4);
+    set_word(&path("damaged"), LANES, 0);
+    fs::set_permissions(path("newer"), Permissions::from_mode(0o640)).unwrap();
+    fs::write(path("text"), "no segment").unwrap();
+    fs::write(path("zeros"), vec![0; 1 << 20]).unwrap();
+    symlink(path("sound"), path("link")).unwrap();
+    fs::create_dir(path("directory")).unwrap();
+    let (status, stdout, stderr) = run(&["ls"], directory.path());
+    assert_eq!((status, &*stderr), (Some(0), ""), "{stdout}");
+    let lines: Vec<_> = stdout.lines().collect();
+    assert_eq!(lines.len(), 6, "{stdout}");
+    assert!(lines[0].starts_with("segment ") && lines[0].ends_with("owner  mode  format"));
+    for (line, name, end) in [
+        (lines[1], "damaged", "   600  its number of lanes is damaged"),
+        (lines[2], "featured", "   600  unknown features 0x4"),
+        (lines[3], "foreign", "   600  other byte order"),
+        (lines[4], "newer", "   640  77, unknown"),
+        (lines[5], "sound", "   600  1"),
+    ] {
+        assert!(line.contains(&format!("/{name} ")) && line.ends_with(end), "{stdout}");
+    }
+    let words: Vec<_> = lines[5].split_whitespace().collect();
+    let size = fs::metadata(path("sound")).unwrap().len().to_string();
+    assert_eq!((words[1], words[3], words[4]), (&*size, "2", "2"), "{stdout}");
+    assert!(words[2].parse::<u64>().unwrap() > 0);
+
+    let (status, stdout, stderr) = run(&["ls"], &path("missing"));
+    assert_eq!((status, &*stdout), (Some(2), ""));
+    assert!(stderr.contains("cannot list ") && stderr.ends_with("; give a directory\n"));
+}
+
+#[test]
+fn show_prints_values_as_text_and_json() {
+    let directory = directory();
+    let path = directory.path().join("segment");
+    let segment = create(&path);
+    let (status, stdout, stderr) = run(&["show"], &path);
+    assert_eq!((status, &*stderr), (Some(0), ""), "{stdout}");
+    let own = std::process::id();
+    for line in [
+        "format     1".to_owned(),
+        format!("processes  1 ({own})"),
+        "  \"requests\" (counter)  7".to_owned(),
+        "  \"a \\\"group\\\"\" (3 counters)  0, 0, 1099511627776".to_owned(),
+    ] {
+        let is_there = |shown: &str| shown.split("; ").next() == Some(&line);
+        assert!(stdout.lines().any(is_there), "{line}: {stdout}");
+    }
+    drop(segment);
+    let (status, stdout, _) = run(&["show", "--json"], &path);
+    assert_eq!(status, Some(0));
+    let shown: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((&shown["format"], &shown["lanes"]), (&1.into(), &2.into()), "{stdout}");
+    assert_eq!((&shown["mode"], &shown["processes"]), (&"600".into(), &Value::Array(vec![])));
+    let objects = shown["objects"].as_array().unwrap();
+    let named = |name: &str| objects.iter().find(|object| object["name"] == name).unwrap();
+    let value = |value: i64| serde_json::json!({ "low": value, "high": value, "exact": true });
+    assert_eq!(named("requests")["values"], serde_json::json!([value(7)]));
+    let group = named("a \"group\"");
+    assert_eq!((&group["kind"], &group["count"]), (&"counters".into(), &3.into()));
+    assert_eq!(group["values"], serde_json::json!([value(0), value(0), value(1 << 40)]));
+}
+
+#[test]
+fn check_ends_with_status_of_segment() {
+    let directory = directory();
+    let path = directory.path().join("segment");
+    let damaged = |number: u64, value: u64| {
+        let _ = fs::remove_file(&path);
+        drop(create(&path));
+        set_word(&path, number, value);
+        run(&["check"], &path)
+    };
+    let (status, stdout, stderr) = damaged(FEATURES, 0);
+    assert_eq!((status, &*stderr), (Some(0), ""));
+    assert!(stdout.ends_with("/segment: 2 objects, no damage\n"), "{stdout}");
+    let records_used = {
+        let mut word = [0; 8];
+        File::open(&path).unwrap().read_exact_at(&mut word, 8 * RECORDS_USED).unwrap();
+        u64::from_le_bytes(word)
+    };
+    let (status, stdout, _) = damaged(RECORDS_USED, records_used + 64);
+    assert_eq!(status, Some(0));
+    assert!(stdout.contains("64 bytes of records and 0 of each lane belong to no object"));
+    for (number, value, wanted_status, wanted) in [
+        (RECORDS_USED, 1 << 40, 1, "area of records: 1099511627776 bytes are in use of "),
+        (LANES, 0, 1, "its number of lanes is damaged; "),
+        (FORMAT, 77, 2, "it has format 77, and this version of thiscpu knows format 1; "),
+        (MAGIC, 1, 2, "it is not a segment; "),
+        (MAGIC, u64::from_be_bytes(*b"thiscpu\x1a"), 2, "a machine of the other byte order made"),
+    ] {
+        let (status, stdout, stderr) = damaged(number, value);
+        assert_eq!((status, &*stdout), (Some(wanted_status), ""), "{stderr}");
+        let is_clear = stderr.starts_with("thiscpu: ") && stderr.contains("; ");
+        assert!(is_clear && stderr.contains(wanted), "{stderr}");
+    }
+    // Somebody has shortened the file.
+    drop(damaged(FEATURES, 0));
+    let file = File::options().write(true).open(&path).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 4096).unwrap();
+    let (status, _, stderr) = run(&["check"], &path);
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains("its length is damaged; "), "{stderr}");
+    let (status, _, stderr) = run(&["check"], &directory.path().join("missing"));
+    assert_eq!(status, Some(2));
+    assert!(stderr.contains("; create it first"), "{stderr}");
+    assert_eq!(run(&[], &path).0, Some(2));
+}
+
+#[test]
+fn rm_removes_segments_only() {
+    let directory = directory();
+    let path = |name: &str| directory.path().join(name);
+    let segment = create(&path("segment"));
+    let (status, stdout, stderr) = run(&["rm"], &path("segment"));
+    assert_eq!((status, &*stderr), (Some(0), ""));
+    let users = format!("processes that keep it until they end: 1 ({})", std::process::id());
+    assert!(stdout.starts_with("removed /") && stdout.contains(&users), "{stdout}");
+    assert!(!path("segment").exists());
+    assert_eq!(segment.counter("requests").unwrap().sum(), 7);
+    // Damaged ones, and those of other versions, are segments.
+    for (number, value) in [(FORMAT, 77), (LANES, 0)] {
+        drop(create(&path("segment")));
+        set_word(&path("segment"), number, value);
+        assert_eq!(run(&["rm"], &path("segment")).0, Some(0));
+        assert!(!path("segment").exists());
+    }
+    drop(create(&path("segment")));
+    symlink(path("segment"), path("link")).unwrap();
+    fs::write(path("text"), "no segment").unwrap();
+    fs::create_dir(path("directory")).unwrap();
+    for name in ["link", "text", "directory", "missing"] {
+        let (status, stdout, stderr) = run(&["rm"], &path(name));
+        assert_eq!((status, &*stdout), (Some(2), ""), "{name}: {stderr}");
+        assert!(stderr.starts_with("thiscpu: cannot ") && stderr.contains("; "), "{stderr}");
+        assert_eq!(path(name).symlink_metadata().is_ok(), name != "missing");
+    }
+}
+
+#[test]
+fn errors_of_output_are_noticed() {
+    let directory = directory();
+    let path = directory.path().join("segment");
+    drop(create(&path));
+    for arguments in [&["ls"][..], &["show"], &["show", "--json"], &["check"]] {
+        let place = if arguments == ["ls"] { directory.path() } else { &path };
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = command(arguments, place).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).contains("cannot write to standard output"));
+        let mut unread = command(arguments, place);
+        let mut unread = unread.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(unread.stdout.take());
+        let output = unread.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    }
+}
