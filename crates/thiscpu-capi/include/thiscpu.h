@@ -465,7 +465,10 @@ typedef struct thiscpu_reserve thiscpu_reserve;
  * - After `fork`: the child shares the segment with its parent, and all counters in it.
  * - After `exec`: the program attaches again, by path or by descriptor.
  * - Trust: a process that may write to the file can falsify values. It cannot make others access
- *   memory outside the segment. If a named file is shortened, accesses end with SIGBUS.
+ *   memory outside the segment.
+ * - SIGBUS: the first attach of a file that somebody could shorten installs a handler. If a part
+ *   of the file is missing at an access, the process goes on with zeroed memory of its own, and
+ *   `thiscpu_segment_is_lost` says so. All other signals go to the program's previous action.
  */
 typedef struct thiscpu_segment thiscpu_segment;
 
@@ -2248,6 +2251,19 @@ enum thiscpu_status thiscpu_segment_close(struct thiscpu_segment *segment);
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_segment_fd(struct thiscpu_segment *segment, int32_t *fd);
+
+/**
+ * Stores in `*lost` whether a part of the file is gone, because somebody has shortened it.
+ *
+ * Then zeroed memory of this process replaces the segment. Calls on handles go on there, without a
+ * crash, and others do not see what they count. New handles are refused.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_segment_is_lost(struct thiscpu_segment *segment, bool *lost);
 
 /**
  * Stores the number of lanes in `*lanes`.

@@ -327,6 +327,12 @@ class segment : public detail::handle<thiscpu_segment, thiscpu_segment_close> {
         detail::check(thiscpu_segment_fd(handle_, &fd));
         return fd;
     }
+    /// Returns whether a part of the file is gone, because somebody has shortened it.
+    bool is_lost() const {
+        bool lost;
+        detail::check(thiscpu_segment_is_lost(handle_, &lost));
+        return lost;
+    }
     /// Returns the number of lanes.
     std::uint32_t lanes() const {
         std::uint32_t lanes;

@@ -132,7 +132,8 @@ impl From<SegmentError> for Status {
             | Kind::ForeignByteOrder
             | Kind::OtherFormat { .. }
             | Kind::UnknownFeatures { .. }
-            | Kind::Damaged { .. } => Status::InvalidSegment,
+            | Kind::Damaged { .. }
+            | Kind::Lost => Status::InvalidSegment,
             Kind::ForeignOwner { .. } | Kind::WritableByOthers { .. } => Status::UntrustedSegment,
             Kind::OptionOutOfRange { .. } => Status::OutOfRange,
             Kind::InvalidName => Status::InvalidName,

@@ -23,7 +23,10 @@ use crate::status::Status;
 /// - After `fork`: the child shares the segment with its parent, and all counters in it.
 /// - After `exec`: the program attaches again, by path or by descriptor.
 /// - Trust: a process that may write to the file can falsify values. It cannot make others access
-///   memory outside the segment. If a named file is shortened, accesses end with SIGBUS.
+///   memory outside the segment.
+/// - SIGBUS: the first attach of a file that somebody could shorten installs a handler. If a part
+///   of the file is missing at an access, the process goes on with zeroed memory of its own, and
+///   `thiscpu_segment_is_lost` says so. All other signals go to the program's previous action.
 pub struct ThiscpuSegment(pub(crate) Segment);
 
 /// Options of a segment. A field that is 0 has its default.
@@ -249,6 +252,25 @@ pub unsafe extern "C" fn thiscpu_segment_fd(segment: *mut ThiscpuSegment, fd: *m
     // SAFETY: the header requires that the handle is null or live, and `fd` null or valid for
     // writes.
     unsafe { write(segment, fd, |segment| Ok(segment.0.as_fd()?.as_raw_fd())) }
+}
+
+/// Stores in `*lost` whether a part of the file is gone, because somebody has shortened it.
+///
+/// Then zeroed memory of this process replaces the segment. Calls on handles go on there, without a
+/// crash, and others do not see what they count. New handles are refused.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_is_lost(
+    segment: *mut ThiscpuSegment,
+    lost: *mut bool,
+) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and `lost` null or valid for
+    // writes.
+    unsafe { write(segment, lost, |segment| Ok(segment.0.is_lost())) }
 }
 
 /// Stores the number of lanes in `*lanes`.

@@ -6,78 +6,22 @@
 //! A handler that the program installs later gets the faults in the pool too, without a report.
 //! Most such handlers chain foreign faults to the previous handler, which is this one.
 
-use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
-use core::mem::{self, MaybeUninit};
-use core::ptr;
-use core::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use core::{mem, ptr};
 
-use thiscpu::__internal::save_errno;
+use thiscpu::__internal::{ChainedHandler, save_errno};
 
 use super::{pages, pool, report};
 use crate::stack::{self, Stack};
 
-type SigactionFn = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-type HandlerFn = unsafe extern "C" fn(c_int);
-
-/// The action that a signal had before.
-struct PreviousHandler {
-    signal: c_int,
-    is_set: AtomicBool,
-    action: UnsafeCell<MaybeUninit<libc::sigaction>>,
-}
-
-// SAFETY: `install` writes the action once, before it sets `is_set`, and it is only read
-// afterwards.
-unsafe impl Sync for PreviousHandler {}
-
-impl PreviousHandler {
-    const fn new(signal: c_int) -> PreviousHandler {
-        let action = UnsafeCell::new(MaybeUninit::uninit());
-        PreviousHandler { signal, is_set: AtomicBool::new(false), action }
-    }
-
-    /// Returns the action, if it is known.
-    fn get(&self) -> Option<&libc::sigaction> {
-        // Acquire: pairs with the Release in `install`.
-        // SAFETY: once `is_set`, the action is written and does not change.
-        self.is_set.load(Acquire).then(|| unsafe { (*self.action.get()).assume_init_ref() })
-    }
-}
-
-static PREVIOUS: [PreviousHandler; 2] =
-    [PreviousHandler::new(libc::SIGSEGV), PreviousHandler::new(libc::SIGBUS)];
+static HANDLERS: [ChainedHandler; 2] =
+    [ChainedHandler::new(libc::SIGSEGV), ChainedHandler::new(libc::SIGBUS)];
 
 /// Installs the handler, once, and returns whether that worked. The caller holds a lock.
 pub(super) fn init() -> bool {
-    PREVIOUS.iter().all(|previous| previous.is_set.load(Relaxed) || install(previous))
-}
-
-fn install(previous: &PreviousHandler) -> bool {
-    // SAFETY: `sigaction` is plain data, for which zeros are valid. The handler is
-    // async-signal-safe, and the previous action is stored before the handler can run.
-    unsafe {
-        let mut old: libc::sigaction = mem::zeroed();
-        if libc::sigaction(previous.signal, ptr::null(), &raw mut old) != 0 {
-            return false;
-        }
-        (*previous.action.get()).write(old);
-        // Release: pairs with the Acquire in `get`.
-        previous.is_set.store(true, Release);
-        let mut new: libc::sigaction = mem::zeroed();
-        new.sa_sigaction = on_fault as SigactionFn as usize;
-        // The previous handler, when chained to, finds the signals blocked that it requested.
-        new.sa_mask = old.sa_mask;
-        new.sa_flags = (old.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART))
-            | libc::SA_SIGINFO
-            | libc::SA_ONSTACK;
-        let result = libc::sigaction(previous.signal, &raw const new, ptr::null_mut());
-        previous.is_set.store(result == 0, Release);
-        result == 0
-    }
+    // SAFETY: the caller holds a lock. The handler is async-signal-safe, and an allocator stays
+    // mapped.
+    HANDLERS.iter().all(|handler| unsafe { handler.install(on_fault) })
 }
 
 /// A fault, for the report.
@@ -91,9 +35,10 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     // SAFETY: the kernel passes valid signal information.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     // A signal that a process has sent has no address. Its code is not positive.
+    let handler = &HANDLERS[usize::from(signal == libc::SIGBUS)];
     if code <= 0 || !pages::owns(address) {
         // SAFETY: the kernel has passed these arguments.
-        return unsafe { chain(signal, info, context) };
+        return unsafe { handler.chain(info, context) };
     }
     if report::begin() {
         let fault = Fault { address, context };
@@ -105,7 +50,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
             stack::call_on_stack(pages::report_stack(), report_fault, &raw const fault as usize)
         };
     }
-    restore_default(signal);
+    handler.restore_default();
 }
 
 /// Blocks all signals until the handler returns.
@@ -129,44 +74,4 @@ extern "C" fn report_fault(fault: usize) {
         (fault.address, Stack::from_context(fault.context), stack::was_write(fault.context))
     };
     report::write(&pool::explain(address, is_write), &now);
-}
-
-/// Does what would have happened without this handler.
-///
-/// # Safety
-///
-/// The kernel has passed these arguments to a handler of this signal.
-unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let previous =
-        PREVIOUS.iter().find(|previous| previous.signal == signal).and_then(PreviousHandler::get);
-    // SAFETY: the caller guarantees that the kernel has passed `info`.
-    let is_sent = unsafe { (*info).si_code } <= 0;
-    match previous.map(|action| (action.sa_sigaction, action.sa_flags)) {
-        Some((libc::SIG_IGN, _)) if is_sent => {}
-        None | Some((libc::SIG_DFL | libc::SIG_IGN, _)) => {
-            restore_default(signal);
-            if is_sent {
-                // A fault would happen again, but a sent signal would not.
-                // SAFETY: raise has no preconditions. The signal is blocked until the handler
-                // returns.
-                unsafe { libc::raise(signal) };
-            }
-        }
-        // SAFETY: with SA_SIGINFO, the program has installed a function of this type.
-        Some((handler, flags)) if flags & libc::SA_SIGINFO != 0 => unsafe {
-            mem::transmute::<usize, SigactionFn>(handler)(signal, info, context);
-        },
-        // SAFETY: without SA_SIGINFO, the program has installed a function of this type.
-        Some((handler, _)) => unsafe { mem::transmute::<usize, HandlerFn>(handler)(signal) },
-    }
-}
-
-fn restore_default(signal: c_int) {
-    // SAFETY: `sigaction` is plain data, for which zeros are valid. The default action is valid for
-    // every signal.
-    unsafe {
-        let mut action: libc::sigaction = mem::zeroed();
-        action.sa_sigaction = libc::SIG_DFL;
-        libc::sigaction(signal, &raw const action, ptr::null_mut());
-    }
 }

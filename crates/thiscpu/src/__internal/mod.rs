@@ -45,6 +45,8 @@ pub use crate::slab::class::free_pages::{Dropped, drop_free_pages};
 pub use crate::slab::class::shrink::Fence;
 pub use crate::slab::class::{CELL_BYTES, Class, Group, Handle};
 pub use crate::slab::lane::countdown::Countdown;
+#[cfg(not(thiscpu_model))]
+pub use crate::sys::chained_handler::ChainedHandler;
 pub use crate::sys::errno::{Saved, save as save_errno};
 pub use crate::sys::lock::{Guard, Lock};
 #[cfg(not(thiscpu_model))]

@@ -39,11 +39,17 @@ use crate::sys::startup;
 /// A process that can write to a segment can falsify its values. It cannot make another process
 /// access memory outside its mapping. By default, files are created with mode 0600. Files that
 /// others may write are refused, and files of users other than this process's own and root; see
-/// [`mode`] and [`owner`]. A file that another process shortens ends each process that accesses the
-/// missing part, with SIGBUS. Nobody can shorten a segment that
-/// [`Segment::anonymous`] has made.
+/// [`mode`] and [`owner`].
+///
+/// Nobody can shorten a segment that [`Segment::anonymous`] has made. Another file can be shortened
+/// by its owner, and by root. A process that then accesses the missing part goes on with zeroed
+/// memory of its own, and [`is_lost`] says so. For this, the first attach of such a file installs a
+/// handler of SIGBUS. Each SIGBUS that has another cause goes to the handler that the program had
+/// before, or to the default action. If the program installs a handler later, that one must pass
+/// on signals that it does not expect; otherwise an access to a missing part ends as it says.
 ///
 /// [`Existing`]: crate::Existing
+/// [`is_lost`]: Segment::is_lost
 /// [`mode`]: crate::SegmentOptions::mode
 /// [`owner`]: crate::SegmentOptions::owner
 ///
@@ -131,6 +137,15 @@ impl Segment {
     /// ```
     pub fn objects(&self) -> Objects<'_> {
         Objects::new(&self.0)
+    }
+
+    /// Returns whether a part of the file is gone, because somebody has shortened it.
+    ///
+    /// Then zeroed memory of this process replaces the segment. Calls on handles go on there,
+    /// without a crash, but other processes do not see what they count. New handles are refused.
+    /// Costs a system call.
+    pub fn is_lost(&self) -> bool {
+        self.0.check_length().is_err()
     }
 
     /// Returns the path that the segment was created or opened with, if it has a name.

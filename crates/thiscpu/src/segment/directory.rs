@@ -107,6 +107,7 @@ fn find<'a>(
     if !is_name(request.name) {
         return Err(error(SegmentErrorKind::InvalidName));
     }
+    mapping.check_length().map_err(error)?;
     let entries = mapping.layout.index_entries;
     let index = mapping.words(mapping.layout.index_at(), entries);
     let index = index.ok_or_else(|| error(SegmentErrorKind::Damaged { field: "index" }))?;

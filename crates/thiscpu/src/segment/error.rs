@@ -71,6 +71,8 @@ pub enum SegmentErrorKind {
     NoSuchObject,
     /// The segment has no room for another object.
     Full,
+    /// A part of the file is gone, and what it held is lost.
+    Lost,
 }
 
 impl SegmentError {
@@ -125,6 +127,7 @@ impl fmt::Display for SegmentError {
             | SegmentErrorKind::NoSuchObject
             | SegmentErrorKind::Full => "find or make an object in",
             SegmentErrorKind::OptionOutOfRange { .. } => "create",
+            SegmentErrorKind::Lost => "use",
             _ => "attach to",
         };
         match &self.path {
@@ -186,6 +189,10 @@ impl fmt::Display for SegmentErrorKind {
             SegmentErrorKind::Full => {
                 f.write_str("it has no room for another object; create it with more `max_bytes`")
             }
+            SegmentErrorKind::Lost => f.write_str(
+                "somebody has shortened its file, or the file system is full; let all its \
+                 processes end, and create it anew",
+            ),
         }
     }
 }

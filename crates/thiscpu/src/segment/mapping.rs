@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::error::{SegmentError, SegmentErrorKind};
 use super::layout::{Header, Layout, PAGE};
 use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sys::bus_error::Watch;
 use crate::sys::errno;
 use crate::sys::shared_file::{self, SharedFile};
 
@@ -36,10 +37,14 @@ pub(super) struct Mapping {
 struct Mapped {
     base: usize,
     len: usize,
+    /// Unless nobody can shorten the file.
+    watch: Option<Watch>,
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        // Another mapping may get this address.
+        self.watch = None;
         // SAFETY: `Mapping::map` has mapped the range. Addresses in it are used only as long as the
         // `Mapping` lives, which handles keep alive.
         unsafe { shared_file::unmap(self.base, self.len) };
@@ -53,8 +58,11 @@ impl Mapping {
         path: Option<&Path>,
         layout: Layout,
     ) -> Result<Mapping, SegmentError> {
-        file.set_len(layout.len())
-            .map_err(|errno| SegmentError::new(path, system("create", errno)))?;
+        let failed = |errno| SegmentError::new(path, system("create", errno));
+        file.set_len(layout.len()).map_err(failed)?;
+        if path.is_none() {
+            file.forbid_shrinking().map_err(failed)?;
+        }
         let mapping = Mapping::map(file, path, Access::ReadAndWrite, layout)?;
         mapping.header().publish(&layout, shared_file::nonce());
         Ok(mapping)
@@ -92,11 +100,15 @@ impl Mapping {
     ) -> Result<Mapping, SegmentError> {
         let failed = |errno| SegmentError::new(path, system("map", errno));
         let len = layout.len() as usize;
-        let base = file.map(len, access == Access::ReadAndWrite).map_err(failed)?;
+        let is_writable = access == Access::ReadAndWrite;
+        let base = file.map(len, is_writable).map_err(failed)?;
+        // SAFETY: the mapping is this value's own, which drops the watch before it unmaps it. All
+        // accesses are atomic, and make no assumption about what other processes have written.
+        let watch = file.can_shrink().then(|| unsafe { Watch::new(base, len, is_writable) });
         let mapping = Mapping {
             file,
             path: path.map(Path::to_owned),
-            mapped: Mapped { base, len },
+            mapped: Mapped { base, len, watch: watch.flatten() },
             layout,
             access,
             shared_ready: AtomicU64::new(0),
@@ -109,6 +121,23 @@ impl Mapping {
 
     pub(super) fn error(&self, kind: SegmentErrorKind) -> SegmentError {
         SegmentError::new(self.path.as_deref(), kind)
+    }
+
+    /// Returns whether a part of the file was missing at an access, or at [`check_length`].
+    ///
+    /// [`check_length`]: Self::check_length
+    pub(super) fn is_lost(&self) -> bool {
+        self.mapped.watch.as_ref().is_some_and(Watch::is_lost)
+    }
+
+    /// Returns an error if somebody has shortened the file, as far as its descriptor tells.
+    pub(super) fn check_length(&self) -> Result<(), SegmentErrorKind> {
+        let _errno = errno::save();
+        let is_short = self.file.status().is_ok_and(|status| status.len < self.layout.len());
+        if let Some(watch) = self.mapped.watch.as_ref().filter(|_| is_short) {
+            watch.lose();
+        }
+        if is_short || self.is_lost() { Err(SegmentErrorKind::Lost) } else { Ok(()) }
     }
 
     pub(super) fn header(&self) -> &Header {

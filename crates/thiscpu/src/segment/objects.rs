@@ -99,6 +99,12 @@ impl<'a> Objects<'a> {
     pub(super) fn next_entry(&mut self) -> Option<(u64, Result<SegmentObject, SegmentErrorKind>)> {
         let layout = &self.mapping.layout;
         let index = self.mapping.words(layout.index_at(), layout.index_entries)?;
+        if self.entry == 0
+            && let Err(lost) = self.mapping.check_length()
+        {
+            self.entry = layout.index_entries;
+            return Some((0, Err(lost)));
+        }
         loop {
             let number = self.entry;
             let entry = index.get(number as usize)?;

@@ -96,9 +96,7 @@ impl SegmentOptions {
         let layout = self.layout(None)?;
         let failed = |errno| SegmentError::new(None, system("create", errno));
         let file = SharedFile::anonymous(c"thiscpu-segment").map_err(failed)?;
-        let mapping = Mapping::create(file, None, layout)?;
-        mapping.file.forbid_shrinking().map_err(failed)?;
-        Ok(Segment::new(mapping))
+        Mapping::create(file, None, layout).map(Segment::new)
     }
 
     /// Creates a segment at a path where nothing is.

@@ -99,8 +99,8 @@ impl Place {
             return None;
         }
         let in_lane_0 = self.segment.in_lanes(word & !IN_USE, self.lane_bytes())?;
-        // If the file system has no memory for a hole in a copy of a segment, an access to it ends
-        // the process, as an access to any other missing part does.
+        // If the file system has no memory for a hole in a copy of a segment, an access to it loses
+        // the segment, as an access to any other missing part does.
         let _ = self.segment.ensure_in_lanes((word & !IN_USE) + self.lane_bytes());
         // SAFETY: `in_lanes` has checked that the counters' bytes lie in every lane.
         Some(unsafe { lanes(&self.segment, in_lane_0) })
@@ -143,7 +143,7 @@ impl Place {
     /// hold at each instant between the two looks.
     fn known_bounds(&self, first: Look, counter: usize) -> Option<Bounds> {
         let second = self.look(counter)?;
-        if self.negative_at().load(Acquire) == MIXED {
+        if self.negative_at().load(Acquire) == MIXED || self.segment.is_lost() {
             return None;
         }
         let low = first.positive.checked_add(second.negative)?;

@@ -19,8 +19,8 @@ use crate::sys::shared_file::SharedFile;
 /// An exact sum stops lanes, which is a write. So a view gives bounds of each counter.
 ///
 /// For a monitoring tool that runs as another user, create the segment with a mode that lets that
-/// user read, such as 0644. The owner of the file is not checked: an owner who shortens the file
-/// ends the processes that view it, with SIGBUS.
+/// user read, such as 0644. The owner of the file is not checked. For an owner who shortens the
+/// file, see [`Segment`](crate::Segment#trust).
 ///
 /// ```
 /// # fn main() -> Result<(), thiscpu::SegmentError> {
@@ -91,6 +91,13 @@ impl SegmentView {
         Objects::new(&self.0)
     }
 
+    /// Returns whether a part of the file is gone, because somebody has shortened it.
+    ///
+    /// Then the bounds of each counter are the limits of `i64`. Costs a system call.
+    pub fn is_lost(&self) -> bool {
+        self.0.check_length().is_err()
+    }
+
     pub(super) fn mapping(&self) -> &Arc<Mapping> {
         &self.0
     }
@@ -106,8 +113,9 @@ impl CounterView {
     /// The bounds of a counter that nobody changes meanwhile are equal, and are the exact value. Of
     /// a counter that is only added to, both bounds lie between the values at the beginning and at
     /// the end of the call. If the value cannot be bounded, the result has the limits of `i64`:
-    /// adders kept saving large amounts, a sum of one sign exceeded `i64`, or there was no room or
-    /// memory at the first negative amount. Costs a few loads for each lane, and waits for nobody.
+    /// adders kept saving large amounts, a sum of one sign exceeded `i64`, there was no room or
+    /// memory at the first negative amount, or the segment [is lost](SegmentView::is_lost). Costs a
+    /// few loads for each lane, and waits for nobody.
     pub fn bounds(&self) -> Bounds {
         self.0.bounds_since(self.0.look(0), 0)
     }

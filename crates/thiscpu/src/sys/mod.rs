@@ -6,6 +6,10 @@
 
 pub(crate) mod atomic;
 pub(crate) mod bits;
+#[cfg(not(thiscpu_model))]
+pub(crate) mod bus_error;
+#[cfg(not(thiscpu_model))]
+pub(crate) mod chained_handler;
 pub(crate) mod cpu_set;
 mod cpu_walk;
 pub(crate) mod degradation;
@@ -25,6 +29,8 @@ pub(crate) mod panic_reason;
 pub(crate) mod rseq;
 #[cfg(not(thiscpu_model))]
 pub(crate) mod shared_file;
+#[cfg(not(thiscpu_model))]
+mod slots;
 pub(crate) mod startup;
 pub(crate) mod stderr;
 pub(crate) mod topology;

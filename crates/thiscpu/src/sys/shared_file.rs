@@ -4,20 +4,29 @@
 
 use core::ffi::CStr;
 use core::ptr;
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 
+use super::slots::{Slot, Slots};
 use super::{errno, fork};
 
 /// An open file, and which one it is.
 ///
 /// A program may close descriptors that are not its own, as `closefrom` does, and the number may
-/// then belong to another file. So each use first checks that it still is this file.
+/// then belong to another file. So each use first checks that it still is this file. The number
+/// may also belong to a later value of this type, of the same file: that one takes it away.
 #[derive(Debug)]
 pub(crate) struct SharedFile {
-    fd: RawFd,
+    /// The descriptor, or [`CLOSED`].
+    fd: &'static Slot<AtomicI32>,
     device: u64,
     inode: u64,
 }
+
+/// The descriptors of all values.
+static DESCRIPTORS: Slots<AtomicI32> = Slots::new();
+/// In place of a descriptor that the program has closed.
+const CLOSED: RawFd = -1;
 
 /// What a file's inode says.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +93,21 @@ impl SharedFile {
         checked(unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), set, flag) })?;
         let fd = above_standard_streams(fd)?;
         let Status { device, inode, .. } = status_of(fd.as_raw_fd())?;
-        Ok(SharedFile { fd: fd.into_raw_fd(), device, inode })
+        let number = fd.into_raw_fd();
+        // The caller owns the descriptor. So if another value has its number, the program has
+        // closed that one's.
+        // Relaxed, also elsewhere: the number leads to nothing else in memory.
+        for other in DESCRIPTORS.iter() {
+            let _ = other.value.compare_exchange(number, CLOSED, Relaxed, Relaxed);
+        }
+        let fd = DESCRIPTORS.take();
+        fd.value.store(number, Relaxed);
+        Ok(SharedFile { fd, device, inode })
+    }
+
+    /// Returns the number of the descriptor, which may be another file's by now.
+    fn number(&self) -> RawFd {
+        self.fd.value.load(Relaxed)
     }
 
     fn from_new(fd: RawFd) -> Result<SharedFile, i32> {
@@ -114,7 +137,7 @@ impl SharedFile {
         let file = SharedFile::from_new(file)?;
         // The process's mask may have taken bits away.
         // SAFETY: the call takes numbers.
-        checked(unsafe { libc::syscall(libc::SYS_fchmod, file.fd, mode) })?;
+        checked(unsafe { libc::syscall(libc::SYS_fchmod, file.number(), mode) })?;
         Ok(file)
     }
 
@@ -128,7 +151,7 @@ impl SharedFile {
     /// Gives a file from [`unnamed_in`](Self::unnamed_in) a name that does not exist yet.
     pub(crate) fn link(&self, path: &CStr) -> Result<(), i32> {
         let mut magic = [0_u8; 32];
-        let at = descriptor_path(self.fd, &mut magic);
+        let at = descriptor_path(self.number(), &mut magic);
         let (here, follow) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
         // SAFETY: both paths end with a zero byte.
         let by_proc = unsafe {
@@ -140,7 +163,7 @@ impl SharedFile {
                 let (none, empty) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
                 // SAFETY: both paths end with a zero byte.
                 let by_fd = unsafe {
-                    libc::syscall(libc::SYS_linkat, self.fd, none, here, path.as_ptr(), empty)
+                    libc::syscall(libc::SYS_linkat, self.number(), none, here, path.as_ptr(), empty)
                 };
                 checked(by_fd).map(drop)
             }
@@ -173,15 +196,28 @@ impl SharedFile {
         Ok(checked(read)? == bytes as i64)
     }
 
+    /// Returns what the inode says, or `EBADF` if the descriptor is closed or another file's.
     pub(crate) fn status(&self) -> Result<Status, i32> {
-        status_of(self.own_fd()?)
+        self.own().map(|(_, status)| status)
     }
 
     /// Returns the descriptor, or `EBADF` if it is closed or another file's.
     pub(crate) fn own_fd(&self) -> Result<RawFd, i32> {
-        let status = status_of(self.fd)?;
+        self.own().map(|(fd, _)| fd)
+    }
+
+    fn own(&self) -> Result<(RawFd, Status), i32> {
+        let fd = self.number();
+        let status = status_of(fd)?;
         let is_own = (status.device, status.inode) == (self.device, self.inode);
-        if is_own { Ok(self.fd) } else { Err(libc::EBADF) }
+        if is_own { Ok((fd, status)) } else { Err(libc::EBADF) }
+    }
+
+    /// Returns whether somebody could shorten the file.
+    pub(crate) fn can_shrink(&self) -> bool {
+        // SAFETY: the call takes numbers. File systems that know no seals refuse it.
+        let seals = unsafe { libc::syscall(libc::SYS_fcntl, self.number(), libc::F_GET_SEALS) };
+        checked(seals).map_or(true, |seals| seals & i64::from(libc::F_SEAL_SHRINK) == 0)
     }
 
     /// Sets the length of a new file, which takes no memory by that.
@@ -195,29 +231,32 @@ impl SharedFile {
         }
         let len = bytes as libc::off_t;
         // SAFETY: the call takes numbers.
-        checked(unsafe { libc::syscall(libc::SYS_ftruncate, self.fd, len) }).map(drop)
+        checked(unsafe { libc::syscall(libc::SYS_ftruncate, self.number(), len) }).map(drop)
     }
 
     /// Forbids everybody to shrink an anonymous file.
     pub(crate) fn forbid_shrinking(&self) -> Result<(), i32> {
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
         // SAFETY: the call takes numbers.
-        checked(unsafe { libc::syscall(libc::SYS_fcntl, self.fd, libc::F_ADD_SEALS, seals) })
+        checked(unsafe { libc::syscall(libc::SYS_fcntl, self.number(), libc::F_ADD_SEALS, seals) })
             .map(drop)
     }
 
     /// Gives a range of the file memory, so that no later access to it can fail.
+    ///
+    /// A file that was shortened keeps its new length.
     pub(crate) fn allocate(&self, at: u64, bytes: u64) -> Result<(), i32> {
         let fd = self.own_fd()?;
         // A signal interrupts a call, which gives its memory back. A timer's signals would keep a
         // long call from its end.
         const PIECE: u64 = 256 << 10;
+        let keep = libc::FALLOC_FL_KEEP_SIZE;
         let end = at + bytes;
         let mut at = at;
         while at < end {
             let (from, len) = (at as libc::off_t, PIECE.min(end - at) as libc::off_t);
             // SAFETY: the call takes numbers.
-            match checked(unsafe { libc::syscall(libc::SYS_fallocate, fd, 0, from, len) }) {
+            match checked(unsafe { libc::syscall(libc::SYS_fallocate, fd, keep, from, len) }) {
                 Err(libc::EINTR) => {}
                 Err(errno) => return Err(errno),
                 Ok(_) => at += PIECE,
@@ -276,9 +315,12 @@ impl Drop for SharedFile {
     fn drop(&mut self) {
         let _errno = errno::save();
         if let Ok(fd) = self.own_fd() {
-            // SAFETY: the descriptor still is this file's, so it is this value's own.
+            // SAFETY: the descriptor still is this file's. No later value of this type has its
+            // number, or that one would have taken it away. So it is this value's own.
             unsafe { libc::syscall(libc::SYS_close, fd) };
         }
+        self.fd.value.store(CLOSED, Relaxed);
+        self.fd.give_back();
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment::handler_may_add_at_each_instruction, DEFAULT_ONLY).needs(can_single_step),
     scenario!(segment::calls_keep_errno, TIERS_AND_SANDBOXES),
     scenario!(segment::closed_descriptor_is_noticed, DEFAULT_ONLY),
+    scenario!(segment::later_attachment_keeps_its_descriptor, DEFAULT_ONLY),
     scenario!(segment::passed_descriptor_is_closed_on_exec, DEFAULT_ONLY),
     scenario!(segment::creation_ends_when_signals_interrupt_it, DEFAULT_ONLY),
 ];
@@ -351,6 +352,29 @@ fn closed_descriptor_is_noticed() {
     }
     let again = Segment::open(&place).expect("a segment");
     assert_eq!(counter(&again).sum(), 3);
+}
+
+// Both attachments are of one file, and the second one has the number that the first one had.
+fn later_attachment_keeps_its_descriptor() {
+    let place = Place::new();
+    let number = |segment: &Segment| segment.as_fd().map(|fd| fd.as_raw_fd());
+    let first = small().create(&place).expect("a segment");
+    let before = number(&first).expect("a descriptor");
+    // SAFETY: this process uses none of these descriptors but the segment's.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) }, 0);
+    let held: Vec<_> = (3..before).map(|_| file_with(b"stranger")).collect();
+    let second = Segment::open(&place).expect("a segment");
+    drop(held);
+    assert_eq!(number(&second).expect("a descriptor"), before);
+    number(&first).expect_err("a closed descriptor");
+    first.counters::<1000>("growth").expect("growth without a descriptor").add(1, 1);
+    drop(first);
+    assert_eq!(number(&second).expect("a descriptor"), before);
+    assert_eq!(second.counters::<1000>("growth").expect("the name").sum()[1], 1);
+    // A later one may have the number again, when the second has gone.
+    drop(second);
+    let third = Segment::open(&place).expect("a segment");
+    number(&third).expect("a descriptor");
 }
 
 fn passed_descriptor_is_closed_on_exec() {

@@ -113,6 +113,7 @@ fn damaged_records_are_reported_alone() {
     let (record, entry) = (parts.record, parts.entry);
     let cases = [
         (record + KIND, 0, "object kind"),
+        (parts.other + KIND, 0, "object kind"),
         (record + KIND, 1 << 32, "object kind"),
         (record + KIND, 1 << 32 | 4097, "object kind"),
         (record + LANE_AT, u64::MAX, "place in the lanes"),
