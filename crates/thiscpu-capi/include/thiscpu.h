@@ -20,6 +20,9 @@
  *   thiscpu_segment            Segment            memory that processes share
  *   thiscpu_shared_counter     SharedCounter      a counter in a segment
  *   thiscpu_shared_counters    SharedCounters     counters in a segment, read at one instant
+ *   thiscpu_segment_view       SegmentView        a segment that a process can only read
+ *   thiscpu_counter_view       CounterView        a counter in a view
+ *   thiscpu_counters_view      CountersView       counters in a view, read at one instant
  *
  * Guarantees and costs are those of Rust (docs/guide.md, docs/c.md). docs/c.md lists what C lacks.
  *
@@ -194,6 +197,10 @@ typedef enum thiscpu_status {
    * The object of this name is of another kind, or has another number of counters.
    */
   THISCPU_STATUS_WRONG_KIND,
+  /**
+   * No object in the segment has this name, and a view makes none.
+   */
+  THISCPU_STATUS_NO_SUCH_OBJECT,
   /**
    * The system denied address space for per-CPU memory.
    */
@@ -371,6 +378,16 @@ typedef struct thiscpu_constructed_cache thiscpu_constructed_cache;
 typedef struct thiscpu_counter thiscpu_counter;
 
 /**
+ * A counter of a segment that this process can only read. Rust: `CounterView`.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_counter_view_close`.
+ * - Lifetime: from `thiscpu_counter_view_open` to `thiscpu_counter_view_close`.
+ * - Signal handlers: `_bounds`.
+ * - After `fork`: the child has the handle of its parent.
+ */
+typedef struct thiscpu_counter_view thiscpu_counter_view;
+
+/**
  * Counters whose values can be read at one instant. Rust: `Counters`.
  *
  * Each is a counter like `thiscpu_counter`, with an index from 0 on. A snapshot of all costs one
@@ -384,6 +401,16 @@ typedef struct thiscpu_counter thiscpu_counter;
  *   `_snapshot` whose result includes it. `_read` orders nothing.
  */
 typedef struct thiscpu_counters thiscpu_counters;
+
+/**
+ * Counters of a segment that this process can only read. Rust: `CountersView`.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_counters_view_close`.
+ * - Lifetime: from `thiscpu_counters_view_open` to `thiscpu_counters_view_close`.
+ * - Signal handlers: `_len`.
+ * - After `fork`: the child has the handle of its parent.
+ */
+typedef struct thiscpu_counters_view thiscpu_counters_view;
 
 /**
  * Units of a budget, which are released together with their handle. Rust: `OwnedLease`.
@@ -471,6 +498,22 @@ typedef struct thiscpu_reserve thiscpu_reserve;
  *   `thiscpu_segment_is_lost` says so. All other signals go to the program's previous action.
  */
 typedef struct thiscpu_segment thiscpu_segment;
+
+/**
+ * A segment that this process can read, but not change. Rust: `SegmentView`.
+ *
+ * An exact sum is a write, so a view gives bounds: see `thiscpu_counter_view_bounds`. For a
+ * monitoring program that runs as another user, create the segment with a mode such as 0644. The
+ * owner of the file is not checked.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_segment_view_close`.
+ * - Lifetime: until `thiscpu_segment_view_close`. Each counter that was opened in it keeps it
+ *   attached.
+ * - Signal handlers: `_is_lost`.
+ * - After `fork`: the child has the view of its parent.
+ * - SIGBUS: as `thiscpu_segment`.
+ */
+typedef struct thiscpu_segment_view thiscpu_segment_view;
 
 /**
  * A counter of 64 bits that processes share, with exact sums. Rust: `SharedCounter`.
@@ -2391,6 +2434,146 @@ enum thiscpu_status thiscpu_shared_counters_add(struct thiscpu_shared_counters *
 enum thiscpu_status thiscpu_shared_counters_snapshot(struct thiscpu_shared_counters *counters,
                                                      int64_t *values,
                                                      size_t capacity);
+
+/**
+ * Attaches to the segment at a path, to read it, and stores its handle in `*view`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_SEGMENT`; `SYSTEM` with `errno`, such as
+ *   `ENOENT`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_view_open(const char *path, struct thiscpu_segment_view **view);
+
+/**
+ * Attaches to the segment of a descriptor, to read it, and stores its handle in `*view`.
+ *
+ * The descriptor stays the caller's, and may be closed after this call.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_SEGMENT`; `SYSTEM` with `errno`, such as
+ *   `EBADF`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_view_from_fd(int32_t fd, struct thiscpu_segment_view **view);
+
+/**
+ * Closes a view. No thread may use the handle during or after this call.
+ *
+ * Counters that were opened in it stay usable.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_view_close(struct thiscpu_segment_view *view);
+
+/**
+ * Stores in `*lost` whether a part of the file is gone, because somebody has shortened it.
+ *
+ * Then the bounds of each counter are `INT64_MIN` and `INT64_MAX`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_segment_view_is_lost(struct thiscpu_segment_view *view, bool *lost);
+
+/**
+ * Finds the counter of a name in a view, and stores its handle in `*counter`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_NAME`, `INVALID_SEGMENT`,
+ *   `NO_SUCH_OBJECT`; `WRONG_KIND` if the name is that of another kind of object.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_counter_view_open(struct thiscpu_segment_view *view,
+                                              const char *name,
+                                              struct thiscpu_counter_view **counter);
+
+/**
+ * Closes a handle, which no thread may use during or after this call. The counter stays.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_counter_view_close(struct thiscpu_counter_view *counter);
+
+/**
+ * Stores bounds in `*bounds`; the value was within them at one instant of the call.
+ *
+ * Equal bounds are the exact value: nobody changed the counter meanwhile. If the counter is only
+ * added to, both bounds lie between its values at the beginning and at the end of the call. If the
+ * value is unknown, they are `INT64_MIN` and `INT64_MAX`: adders kept saving large amounts, a sum
+ * of one sign overflowed, there was no room at the first negative amount, or the segment is lost.
+ * Costs a few loads for each lane.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_counter_view_bounds(struct thiscpu_counter_view *counter,
+                                                struct thiscpu_bounds *bounds);
+
+/**
+ * Finds the counters of a name in a view, and stores their handle in `*counters`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_NAME`, `INVALID_SEGMENT`,
+ *   `NO_SUCH_OBJECT`; `INVALID_SIZE` if `count` is 0 or greater than `THISCPU_COUNTERS_MAX`;
+ *   `WRONG_KIND` if the name is that of another kind of object or number of counters.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_counters_view_open(struct thiscpu_segment_view *view,
+                                               const char *name,
+                                               size_t count,
+                                               struct thiscpu_counters_view **counters);
+
+/**
+ * Closes a handle, which no thread may use during or after this call. The counters stay.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_counters_view_close(struct thiscpu_counters_view *counters);
+
+/**
+ * Stores the number of counters in `*count`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_counters_view_len(struct thiscpu_counters_view *counters,
+                                              size_t *count);
+
+/**
+ * Stores bounds of each counter in `bounds`, all of which hold at one instant of the call.
+ *
+ * `capacity` is the number of bounds that `bounds` has room for. Otherwise as
+ * `thiscpu_counter_view_bounds`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `INVALID_SIZE` if `capacity` is less than the number of
+ *   counters.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_counters_view_bounds(struct thiscpu_counters_view *counters,
+                                                 struct thiscpu_bounds *bounds,
+                                                 size_t capacity);
 
 /**
  * Prepares the calling thread for a child of `clone(CLONE_VM)` that uses the library.

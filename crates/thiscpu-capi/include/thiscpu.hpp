@@ -359,6 +359,81 @@ inline shared_counters::shared_counters(const segment &segment, const char *name
     detail::check(thiscpu_shared_counters_open(segment.get(), name, count, &handle_));
 }
 
+class segment_view;
+
+/// A counter of a segment that this process can only read. See thiscpu_counter_view.
+class counter_view : public detail::handle<thiscpu_counter_view, thiscpu_counter_view_close> {
+  public:
+    counter_view(const segment_view &view, const char *name);
+
+    /// Returns bounds of the value; equal ones are the exact value.
+    thiscpu_bounds bounds() const {
+        thiscpu_bounds bounds;
+        detail::check(thiscpu_counter_view_bounds(handle_, &bounds));
+        return bounds;
+    }
+};
+
+/// Counters of a segment that this process can only read. See thiscpu_counters_view.
+class counters_view : public detail::handle<thiscpu_counters_view, thiscpu_counters_view_close> {
+  public:
+    counters_view(const segment_view &view, const char *name, std::size_t count);
+
+    /// Returns the number of counters.
+    std::size_t len() const {
+        std::size_t len;
+        detail::check(thiscpu_counters_view_len(handle_, &len));
+        return len;
+    }
+    /// Returns bounds of all counters, which hold at one instant.
+    std::vector<thiscpu_bounds> bounds() const {
+        std::vector<thiscpu_bounds> bounds(len());
+        detail::check(thiscpu_counters_view_bounds(handle_, bounds.data(), bounds.size()));
+        return bounds;
+    }
+};
+
+/// A segment that this process can read, but not change. See thiscpu_segment_view.
+class segment_view : public detail::handle<thiscpu_segment_view, thiscpu_segment_view_close> {
+  public:
+    /// Attaches to the segment at a path.
+    static segment_view open(const char *path) {
+        segment_view opened;
+        detail::check(thiscpu_segment_view_open(path, &opened.handle_));
+        return opened;
+    }
+    /// Attaches to the segment of a descriptor, which stays the caller's.
+    static segment_view from_fd(int fd) {
+        segment_view opened;
+        detail::check(thiscpu_segment_view_from_fd(fd, &opened.handle_));
+        return opened;
+    }
+
+    /// Returns whether a part of the file is gone, because somebody has shortened it.
+    bool is_lost() const {
+        bool lost;
+        detail::check(thiscpu_segment_view_is_lost(handle_, &lost));
+        return lost;
+    }
+    /// Returns the counter of a name.
+    counter_view counter(const char *name) const { return counter_view(*this, name); }
+    /// Returns the counters of a name.
+    counters_view counters(const char *name, std::size_t count) const {
+        return counters_view(*this, name, count);
+    }
+
+  private:
+    segment_view() noexcept = default;
+};
+
+inline counter_view::counter_view(const segment_view &view, const char *name) {
+    detail::check(thiscpu_counter_view_open(view.get(), name, &handle_));
+}
+
+inline counters_view::counters_view(const segment_view &view, const char *name, std::size_t count) {
+    detail::check(thiscpu_counters_view_open(view.get(), name, count, &handle_));
+}
+
 /// Units of a budget, released on destruction. The budget must outlive the lease.
 class lease {
   public:

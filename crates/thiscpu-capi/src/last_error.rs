@@ -139,6 +139,7 @@ impl From<SegmentError> for Status {
             Kind::InvalidName => Status::InvalidName,
             Kind::OtherKind => Status::WrongKind,
             Kind::Full => Status::SegmentFull,
+            Kind::NoSuchObject => Status::NoSuchObject,
             _ => Status::Internal,
         }
     }

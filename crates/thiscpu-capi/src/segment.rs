@@ -1,7 +1,7 @@
 //! Segments.
 
 use std::ffi::{OsStr, c_char};
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -83,10 +83,22 @@ unsafe fn options_of(options: *const ThiscpuSegmentOptions) -> Result<SegmentOpt
 /// # Safety
 ///
 /// `path` is null, or a string that lives for `'a`.
-unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path, Status> {
+pub(crate) unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path, Status> {
     // SAFETY: the caller guarantees that `path` is null or a string.
     let path = unsafe { text(path) }?;
     Ok(Path::new(OsStr::from_bytes(path.to_bytes())))
+}
+
+/// Duplicates the descriptor that a caller in C passes.
+pub(crate) fn duplicate(fd: i32) -> Result<OwnedFd, Status> {
+    let failed = |errno| refused("open a segment by a descriptor", errno);
+    if fd < 0 {
+        return Err(failed(libc::EBADF));
+    }
+    // SAFETY: -1 was excluded. The descriptor is used in this call only, which fails if it is not
+    // open.
+    let own = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
+    own.map_err(|error| failed(error.raw_os_error().unwrap_or(0)))
 }
 
 /// Makes a segment of a path and options, and stores its handle in `*segment`.
@@ -209,15 +221,7 @@ pub unsafe extern "C" fn thiscpu_segment_from_fd(
 ) -> Status {
     let new = || {
         thiscpu::tier()?;
-        if fd < 0 {
-            return Err(refused("open a segment by a descriptor", libc::EBADF));
-        }
-        // SAFETY: -1 was excluded. The descriptor is used in this call only, which fails if it is
-        // not open.
-        let own = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().map_err(|error| {
-            refused("open a segment by a descriptor", error.raw_os_error().unwrap_or(0))
-        })?;
-        Ok(ThiscpuSegment(Segment::from_fd(own)?))
+        Ok(ThiscpuSegment(Segment::from_fd(duplicate(fd)?)?))
     };
     // SAFETY: the header requires that `segment` is null or valid for writes.
     unsafe { create(segment, new) }

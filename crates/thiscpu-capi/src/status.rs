@@ -52,6 +52,8 @@ pub enum Status {
     InvalidName,
     /// The object of this name is of another kind, or has another number of counters.
     WrongKind,
+    /// No object in the segment has this name, and a view makes none.
+    NoSuchObject,
     /// The system denied address space for per-CPU memory.
     NoAddressSpace,
     /// The system denied memory.
@@ -144,6 +146,10 @@ pub(crate) fn message(status: i32) -> &'static CStr {
         () if is(Status::WrongKind) => {
             c"wrong kind: the object of this name has another kind or number of counters; use \
                another name"
+        }
+        () if is(Status::NoSuchObject) => {
+            c"no such object: no object in the segment has this name; wait until a process that \
+               can write has made it"
         }
         () if is(Status::NoAddressSpace) => {
             c"no address space for per-CPU memory: raise the limit on it (`ulimit -v`) or on \

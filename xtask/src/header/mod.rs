@@ -52,6 +52,7 @@ const HEADERS: [Header; 2] = [
             "segment",
             "shared_counter",
             "shared_counters",
+            "segment_view",
             "vfork",
         ],
     },

@@ -311,6 +311,12 @@ static void segments() {
     CHECK(same.counter("requests").sum() == 1);
     auto fresh = thiscpu::segment::replace(path.c_str());
     CHECK(fresh.counter("requests").sum() == 0);
+    fresh.counter("requests").add(-2);
+    auto view = thiscpu::segment_view::open(path.c_str());
+    CHECK(view.counter("requests").bounds().low == -2 && !view.is_lost());
+    auto both = thiscpu::segment_view::from_fd(segment.fd()).counters("pair", 2);
+    CHECK(both.len() == 2 && both.bounds()[1].high == 9);
+    CHECK(truncate(path.c_str(), 0) == 0 && view.is_lost() && fresh.is_lost());
     CHECK(unlink(path.c_str()) == 0);
 }
 

@@ -116,6 +116,11 @@ static void nulls(void) {
     thiscpu_segment *segment = NULL;
     thiscpu_shared_counter *shared = NULL;
     thiscpu_shared_counters *several = NULL;
+    thiscpu_segment_view *view = NULL;
+    thiscpu_counter_view *viewed = NULL;
+    thiscpu_counters_view *all_viewed = NULL;
+    thiscpu_bounds seen;
+    bool lost;
     int32_t fd;
     uint32_t lanes;
     NULL_IS_REPORTED(thiscpu_segment_create(NULL, NULL, &segment));
@@ -126,6 +131,15 @@ static void nulls(void) {
     NULL_IS_REPORTED(thiscpu_segment_from_fd(0, NULL));
     NULL_IS_REPORTED(thiscpu_segment_fd(NULL, &fd));
     NULL_IS_REPORTED(thiscpu_segment_lanes(NULL, &lanes));
+    NULL_IS_REPORTED(thiscpu_segment_is_lost(NULL, &lost));
+    NULL_IS_REPORTED(thiscpu_segment_view_open(NULL, &view));
+    NULL_IS_REPORTED(thiscpu_segment_view_from_fd(0, NULL));
+    NULL_IS_REPORTED(thiscpu_segment_view_is_lost(NULL, &lost));
+    NULL_IS_REPORTED(thiscpu_counter_view_open(NULL, "name", &viewed));
+    NULL_IS_REPORTED(thiscpu_counter_view_bounds(NULL, &seen));
+    NULL_IS_REPORTED(thiscpu_counters_view_open(NULL, "name", 1, &all_viewed));
+    NULL_IS_REPORTED(thiscpu_counters_view_len(NULL, &count));
+    NULL_IS_REPORTED(thiscpu_counters_view_bounds(NULL, &seen, 1));
     NULL_IS_REPORTED(thiscpu_shared_counter_open(NULL, "name", &shared));
     NULL_IS_REPORTED(thiscpu_shared_counter_add(NULL, 1));
     NULL_IS_REPORTED(thiscpu_shared_counter_sum(NULL, &value));

@@ -272,6 +272,75 @@ static void options_are_obeyed(void) {
     }
 }
 
+static thiscpu_bounds bounds_of(thiscpu_counter_view *counter) {
+    thiscpu_bounds bounds;
+    OK(thiscpu_counter_view_bounds(counter, &bounds));
+    CHECK(bounds.low <= bounds.estimate && bounds.estimate <= bounds.high);
+    return bounds;
+}
+
+// A view of another process reads the counters, and learns that the file is shortened.
+static void view_gives_bounds(void) {
+    thiscpu_segment *segment;
+    thiscpu_shared_counters *group;
+    OK(thiscpu_segment_create(path, NULL, &segment));
+    thiscpu_shared_counter *counter = counter_of(segment, "requests");
+    OK(thiscpu_shared_counters_open(segment, "pair", 2, &group));
+    OK(thiscpu_shared_counter_add(counter, 10));
+    OK(thiscpu_shared_counter_add(counter, -3));
+    OK(thiscpu_shared_counters_add(group, 1, 5));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        thiscpu_segment_view *view;
+        thiscpu_counter_view *viewed, *none = NULL;
+        thiscpu_counters_view *all;
+        thiscpu_bounds bounds[3] = {{0, 0, 0}, {0, 0, 0}, {-7, -7, -7}};
+        size_t len;
+        bool lost = true;
+        int file = open(path, O_RDWR);
+        CHECK(file >= 0);
+        OK(thiscpu_segment_view_from_fd(file, &view));
+        OK(thiscpu_segment_view_close(view));
+        OK(thiscpu_segment_view_open(path, &view));
+        OK(thiscpu_counter_view_open(view, "requests", &viewed));
+        CHECK(bounds_of(viewed).low == 7 && bounds_of(viewed).high == 7);
+        OK(thiscpu_counters_view_open(view, "pair", 2, &all));
+        OK(thiscpu_counters_view_len(all, &len));
+        CHECK(len == 2);
+        OK(thiscpu_counters_view_bounds(all, bounds, 3));
+        CHECK(bounds[0].high == 0 && bounds[1].low == 5 && bounds[2].low == -7);
+        RETURNS(THISCPU_STATUS_INVALID_SIZE, thiscpu_counters_view_bounds(all, bounds, 1));
+        RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_counters_view_bounds(all, NULL, 2));
+        RETURNS(THISCPU_STATUS_NO_SUCH_OBJECT, thiscpu_counter_view_open(view, "none", &none));
+        RETURNS(THISCPU_STATUS_WRONG_KIND, thiscpu_counter_view_open(view, "pair", &none));
+        RETURNS(THISCPU_STATUS_INVALID_NAME, thiscpu_counter_view_open(view, "", &none));
+        OK(thiscpu_segment_view_is_lost(view, &lost));
+        CHECK(!lost && none == NULL);
+        CHECK(ftruncate(file, 0) == 0);
+        CHECK(bounds_of(viewed).low == INT64_MIN && bounds_of(viewed).high == INT64_MAX);
+        OK(thiscpu_segment_view_is_lost(view, &lost));
+        CHECK(lost);
+        RETURNS(THISCPU_STATUS_INVALID_SEGMENT,
+                thiscpu_counter_view_open(view, "requests", &none));
+        OK(thiscpu_counter_view_close(viewed));
+        OK(thiscpu_counters_view_close(all));
+        OK(thiscpu_segment_view_close(view));
+        _exit(0);
+    }
+    passes(child);
+    // This process goes on too.
+    bool lost = false;
+    OK(thiscpu_shared_counter_add(counter, 4));
+    CHECK(sum_of(counter) == 4);
+    OK(thiscpu_segment_is_lost(segment, &lost));
+    CHECK(lost);
+    OK(thiscpu_shared_counter_close(counter));
+    OK(thiscpu_shared_counters_close(group));
+    OK(thiscpu_segment_close(segment));
+    CHECK(unlink(path) == 0);
+}
+
 static void errors_are_reported(void) {
     thiscpu_segment *segment = NULL, *second;
     thiscpu_shared_counter *counter = NULL;
@@ -309,6 +378,7 @@ int main(void) {
     descriptor_is_passed_on();
     existing_is_kept_or_replaced();
     options_are_obeyed();
+    view_gives_bounds();
     errors_are_reported();
     return 0;
 }

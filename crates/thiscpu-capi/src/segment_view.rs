@@ -1,0 +1,261 @@
+//! Segments that a process can only read.
+
+use std::ffi::c_char;
+
+use thiscpu::__internal::capi::DynCountersView;
+use thiscpu::{Bounds, CounterView, SegmentView};
+
+use crate::counter::ThiscpuBounds;
+use crate::counters::THISCPU_COUNTERS_MAX;
+use crate::ffi::{catch, copy_out, create, deref, destroy, name, write};
+use crate::segment::{duplicate, path_of};
+use crate::status::Status;
+
+/// A segment that this process can read, but not change. Rust: `SegmentView`.
+///
+/// An exact sum is a write, so a view gives bounds: see `thiscpu_counter_view_bounds`. For a
+/// monitoring program that runs as another user, create the segment with a mode such as 0644. The
+/// owner of the file is not checked.
+///
+/// - Threads: any number may call all functions at once, except `thiscpu_segment_view_close`.
+/// - Lifetime: until `thiscpu_segment_view_close`. Each counter that was opened in it keeps it
+///   attached.
+/// - Signal handlers: `_is_lost`.
+/// - After `fork`: the child has the view of its parent.
+/// - SIGBUS: as `thiscpu_segment`.
+pub struct ThiscpuSegmentView(SegmentView);
+
+/// A counter of a segment that this process can only read. Rust: `CounterView`.
+///
+/// - Threads: any number may call all functions at once, except `thiscpu_counter_view_close`.
+/// - Lifetime: from `thiscpu_counter_view_open` to `thiscpu_counter_view_close`.
+/// - Signal handlers: `_bounds`.
+/// - After `fork`: the child has the handle of its parent.
+pub struct ThiscpuCounterView(CounterView);
+
+/// Counters of a segment that this process can only read. Rust: `CountersView`.
+///
+/// - Threads: any number may call all functions at once, except `thiscpu_counters_view_close`.
+/// - Lifetime: from `thiscpu_counters_view_open` to `thiscpu_counters_view_close`.
+/// - Signal handlers: `_len`.
+/// - After `fork`: the child has the handle of its parent.
+pub struct ThiscpuCountersView(DynCountersView);
+
+fn to_c(bounds: Bounds) -> ThiscpuBounds {
+    let Bounds { low, estimate, high } = bounds;
+    ThiscpuBounds { low, estimate, high }
+}
+
+/// Attaches to the segment at a path, to read it, and stores its handle in `*view`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_SEGMENT`; `SYSTEM` with `errno`, such as
+///   `ENOENT`.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_view_open(
+    path: *const c_char,
+    view: *mut *mut ThiscpuSegmentView,
+) -> Status {
+    let new = || {
+        // SAFETY: the header requires that `path` is null or a string.
+        let path = unsafe { path_of(path) }?;
+        Ok(ThiscpuSegmentView(SegmentView::open(path)?))
+    };
+    // SAFETY: the header requires that `view` is null or valid for writes.
+    unsafe { create(view, new) }
+}
+
+/// Attaches to the segment of a descriptor, to read it, and stores its handle in `*view`.
+///
+/// The descriptor stays the caller's, and may be closed after this call.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_SEGMENT`; `SYSTEM` with `errno`, such as
+///   `EBADF`.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_view_from_fd(
+    fd: i32,
+    view: *mut *mut ThiscpuSegmentView,
+) -> Status {
+    let new = || Ok(ThiscpuSegmentView(SegmentView::from_fd(duplicate(fd)?)?));
+    // SAFETY: the header requires that `view` is null or valid for writes.
+    unsafe { create(view, new) }
+}
+
+/// Closes a view. No thread may use the handle during or after this call.
+///
+/// Counters that were opened in it stay usable.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_view_close(view: *mut ThiscpuSegmentView) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
+    // more.
+    unsafe { destroy(view) }
+}
+
+/// Stores in `*lost` whether a part of the file is gone, because somebody has shortened it.
+///
+/// Then the bounds of each counter are `INT64_MIN` and `INT64_MAX`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_segment_view_is_lost(
+    view: *mut ThiscpuSegmentView,
+    lost: *mut bool,
+) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and `lost` null or valid for
+    // writes.
+    unsafe { write(view, lost, |view| Ok(view.0.is_lost())) }
+}
+
+/// Finds the counter of a name in a view, and stores its handle in `*counter`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_NAME`, `INVALID_SEGMENT`,
+///   `NO_SUCH_OBJECT`; `WRONG_KIND` if the name is that of another kind of object.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_counter_view_open(
+    view: *mut ThiscpuSegmentView,
+    name: *const c_char,
+    counter: *mut *mut ThiscpuCounterView,
+) -> Status {
+    let new = || {
+        // SAFETY: the header requires that the handle is null or live, and `name` null or a string.
+        let (view, name) = unsafe { (deref(view)?, self::name(name)?) };
+        Ok(ThiscpuCounterView(view.0.counter(name)?))
+    };
+    // SAFETY: the header requires that `counter` is null or valid for writes.
+    unsafe { create(counter, new) }
+}
+
+/// Closes a handle, which no thread may use during or after this call. The counter stays.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_counter_view_close(counter: *mut ThiscpuCounterView) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
+    // more.
+    unsafe { destroy(counter) }
+}
+
+/// Stores bounds in `*bounds`; the value was within them at one instant of the call.
+///
+/// Equal bounds are the exact value: nobody changed the counter meanwhile. If the counter is only
+/// added to, both bounds lie between its values at the beginning and at the end of the call. If the
+/// value is unknown, they are `INT64_MIN` and `INT64_MAX`: adders kept saving large amounts, a sum
+/// of one sign overflowed, there was no room at the first negative amount, or the segment is lost.
+/// Costs a few loads for each lane.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_counter_view_bounds(
+    counter: *mut ThiscpuCounterView,
+    bounds: *mut ThiscpuBounds,
+) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and `bounds` null or valid for
+    // writes.
+    unsafe { write(counter, bounds, |counter| Ok(to_c(counter.0.bounds()))) }
+}
+
+/// Finds the counters of a name in a view, and stores their handle in `*counters`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_NAME`, `INVALID_SEGMENT`,
+///   `NO_SUCH_OBJECT`; `INVALID_SIZE` if `count` is 0 or greater than `THISCPU_COUNTERS_MAX`;
+///   `WRONG_KIND` if the name is that of another kind of object or number of counters.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_counters_view_open(
+    view: *mut ThiscpuSegmentView,
+    name: *const c_char,
+    count: usize,
+    counters: *mut *mut ThiscpuCountersView,
+) -> Status {
+    let new = || {
+        if !(1..=THISCPU_COUNTERS_MAX).contains(&count) {
+            return Err(Status::InvalidSize);
+        }
+        // SAFETY: the header requires that the handle is null or live, and `name` null or a string.
+        let (view, name) = unsafe { (deref(view)?, self::name(name)?) };
+        Ok(ThiscpuCountersView(DynCountersView::open(&view.0, name, count)?))
+    };
+    // SAFETY: the header requires that `counters` is null or valid for writes.
+    unsafe { create(counters, new) }
+}
+
+/// Closes a handle, which no thread may use during or after this call. The counters stay.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_counters_view_close(counters: *mut ThiscpuCountersView) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
+    // more.
+    unsafe { destroy(counters) }
+}
+
+/// Stores the number of counters in `*count`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_counters_view_len(
+    counters: *mut ThiscpuCountersView,
+    count: *mut usize,
+) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and `count` null or valid for
+    // writes.
+    unsafe { write(counters, count, |counters| Ok(counters.0.len())) }
+}
+
+/// Stores bounds of each counter in `bounds`, all of which hold at one instant of the call.
+///
+/// `capacity` is the number of bounds that `bounds` has room for. Otherwise as
+/// `thiscpu_counter_view_bounds`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `INVALID_SIZE` if `capacity` is less than the number of
+///   counters.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_counters_view_bounds(
+    counters: *mut ThiscpuCountersView,
+    bounds: *mut ThiscpuBounds,
+    capacity: usize,
+) -> Status {
+    catch(|| {
+        // SAFETY: the header requires that the handle is null or live.
+        let counters = &unsafe { deref(counters) }?.0;
+        if capacity < counters.len() {
+            return Err(Status::InvalidSize);
+        }
+        // SAFETY: the header requires that `bounds` is null or valid for writes of `capacity`
+        // values.
+        unsafe { copy_out(bounds, capacity, counters.bounds().into_iter().map(to_c)) }.map(drop)
+    })
+}
