@@ -36,10 +36,11 @@ const VALGRIND: &str = "valgrind --quiet --error-exitcode=99 --leak-check=no --f
 /// They count, limit or place memory, of which valgrind uses a part. They read an unused stack,
 /// which valgrind takes for undefined. They need single steps, which it skips, or a `vfork` that is
 /// no `fork`.
-const NOT_UNDER_VALGRIND: [&str; 37] = [
+const NOT_UNDER_VALGRIND: [&str; 38] = [
     "stack_use::",
     "segment::handler_may_add_at_each_instruction",
     "segment_kills::",
+    "segment_budget_kills::",
     "segment_files::corrupt_bytes_do_no_harm",
     "segment_files::random_images_do_no_harm",
     "segment_files::limits_on_resources_are_errors",

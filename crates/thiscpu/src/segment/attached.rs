@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::counter::{SharedCounter, SharedCounters};
 use super::error::SegmentError;
 use super::mapping::{Access, Mapping, system};
+use super::member::Member;
 use super::objects::Objects;
 use crate::sys::shared_file::SharedFile;
 use crate::sys::startup;
@@ -70,15 +71,19 @@ use crate::sys::startup;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Segment(Arc<Mapping>);
+pub struct Segment(Arc<Member>);
 
 impl Segment {
     pub(super) fn new(mapping: Mapping) -> Segment {
-        Segment(Arc::new(mapping))
+        Segment(Arc::new(Member::new(mapping)))
+    }
+
+    pub(super) fn member(&self) -> &Arc<Member> {
+        &self.0
     }
 
     pub(super) fn mapping(&self) -> &Arc<Mapping> {
-        &self.0
+        &self.0.mapping
     }
 
     /// Attaches to the segment of a descriptor that another process passed on.
@@ -103,7 +108,7 @@ impl Segment {
     /// If the name is not valid or belongs to another kind of object, if the segment is full or
     /// damaged, or if the system has no memory.
     pub fn counter(&self, name: &str) -> Result<SharedCounter, SegmentError> {
-        SharedCounter::find_or_make(&self.0, name)
+        SharedCounter::find_or_make(self.mapping(), name)
     }
 
     /// Returns the counters of a name that are read together, and makes them if there are none.
@@ -114,7 +119,7 @@ impl Segment {
     ///
     /// As [`counter`](Segment::counter); a group of another size is another kind of object.
     pub fn counters<const N: usize>(&self, name: &str) -> Result<SharedCounters<N>, SegmentError> {
-        SharedCounters::find_or_make(&self.0, name)
+        SharedCounters::find_or_make(self.mapping(), name)
     }
 
     /// Returns an iterator over the objects in the segment.
@@ -136,7 +141,7 @@ impl Segment {
     /// # }
     /// ```
     pub fn objects(&self) -> Objects<'_> {
-        Objects::new(&self.0)
+        Objects::new(self.mapping())
     }
 
     /// Returns whether a part of the file is gone, because somebody has shortened it.
@@ -145,17 +150,17 @@ impl Segment {
     /// without a crash, but other processes do not see what they count. New handles are refused.
     /// Costs a system call.
     pub fn is_lost(&self) -> bool {
-        self.0.check_length().is_err()
+        self.mapping().check_length().is_err()
     }
 
     /// Returns the path that the segment was created or opened with, if it has a name.
     pub fn path(&self) -> Option<&Path> {
-        self.0.path.as_deref()
+        self.mapping().path.as_deref()
     }
 
     /// Returns the number of lanes.
     pub fn lanes(&self) -> u32 {
-        self.0.layout.lanes as u32
+        self.mapping().layout.lanes as u32
     }
 
     /// Returns the descriptor of the file, to be passed to another process.
@@ -166,11 +171,11 @@ impl Segment {
     ///
     /// If the program has closed the descriptor, which belongs to this library.
     pub fn as_fd(&self) -> Result<BorrowedFd<'_>, SegmentError> {
-        match self.0.file.own_fd() {
+        match self.mapping().file.own_fd() {
             // SAFETY: the descriptor is open, and stays so while this segment lives, unless the
             // program closes descriptors that are not its own.
             Ok(fd) => Ok(unsafe { BorrowedFd::borrow_raw(fd) }),
-            Err(errno) => Err(self.0.error(system("pass on", errno))),
+            Err(errno) => Err(self.mapping().error(system("pass on", errno))),
         }
     }
 }

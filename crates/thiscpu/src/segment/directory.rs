@@ -5,7 +5,7 @@
 //! that nobody uses; one that dies after it leaves the object.
 
 use super::error::{SegmentError, SegmentErrorKind};
-use super::mapping::Mapping;
+use super::mapping::{Mapping, SHARED_UNIT};
 use crate::sys::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -18,12 +18,14 @@ pub(super) const HEAD: u64 = 5;
 
 /// Words of a record: the kind of the object and how many counters it has.
 pub(super) const KIND: usize = 0;
-/// Where the object's banks begin in each lane.
+/// Where the object's bytes begin in each lane.
 pub(super) const LANE_AT: usize = 1;
 /// The length of the name, in bytes.
 pub(super) const NAME_LEN: usize = 2;
 /// Two words that belong to the object itself. They begin as 0.
 pub(super) const OWN: usize = 3;
+/// In place of the first of them: where the bytes of a budget begin in the shared area.
+const SHARED_AT: usize = 3;
 
 /// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,8 @@ impl Kind {
         Kind { number: (word >> 32) as u32, count: word as u32 }
     }
 
+    pub(super) const BUDGET: Kind = Kind { number: 2, count: 1 };
+
     fn to_word(self) -> u64 {
         u64::from(self.number) << 32 | u64::from(self.count)
     }
@@ -55,9 +59,20 @@ impl Kind {
 /// The properties of an object to be made.
 pub(super) struct Request<'a> {
     pub(super) name: &'a str,
+    pub(super) shape: Shape<'a>,
+}
+
+/// The kind of an object, and the memory that it takes.
+pub(super) struct Shape<'a> {
     pub(super) kind: Kind,
     /// The bytes that it takes in each lane.
     pub(super) lane_bytes: u64,
+    /// Bytes in lanes begin at a multiple of this.
+    pub(super) lane_unit: u64,
+    /// The bytes that it takes in the shared area, where they begin at a cache line.
+    pub(super) shared_bytes: u64,
+    /// Writes the first values there.
+    pub(super) init: &'a dyn Fn(usize),
 }
 
 /// An object that exists.
@@ -65,6 +80,8 @@ pub(super) struct Request<'a> {
 pub(super) struct Found<'a> {
     /// The words that belong to the object.
     pub(super) own: [&'a AtomicU64; 2],
+    /// The offset of its bytes in the shared area, if it has any, and their address.
+    pub(super) shared: (u64, usize),
     /// The address of its bytes in lane 0.
     pub(super) in_lane_0: usize,
 }
@@ -109,8 +126,7 @@ fn find<'a>(
     }
     mapping.check_length().map_err(error)?;
     let entries = mapping.layout.index_entries;
-    let index = mapping.words(mapping.layout.index_at(), entries);
-    let index = index.ok_or_else(|| error(SegmentErrorKind::Damaged { field: "index" }))?;
+    let index = index(mapping).map_err(error)?;
     let first = hash(name) & (entries - 1);
     for step in 0..entries {
         let entry = &index[((first + step) & (entries - 1)) as usize];
@@ -128,15 +144,47 @@ fn find<'a>(
     Ok(None)
 }
 
+/// Calls `visit` with each object of a kind.
+///
+/// Leaves damaged records out: no process of this library has used them.
+pub(super) fn for_each<'a>(
+    mapping: &'a Mapping,
+    shape: &Shape<'_>,
+    mut visit: impl FnMut(Found<'a>),
+) {
+    let Ok(index) = index(mapping) else { return };
+    // Acquire: as in `find`.
+    for at in index.iter().map(|entry| entry.load(Acquire)).filter(|&at| at != 0) {
+        let object = record(mapping, at, HEAD).and_then(|record| object(mapping, record, shape));
+        if let Ok(object) = object {
+            visit(object);
+        }
+    }
+}
+
+fn index(mapping: &Mapping) -> Result<&[AtomicU64], SegmentErrorKind> {
+    let index = mapping.words(mapping.layout.index_at(), mapping.layout.index_entries);
+    index.ok_or(SegmentErrorKind::Damaged { field: "index" })
+}
+
 /// Returns the object of a record, `None` if it has another name.
 fn check<'a>(
     mapping: &'a Mapping,
     request: &Request<'_>,
     at: u64,
 ) -> Result<Option<Found<'a>>, SegmentErrorKind> {
-    let damaged = SegmentErrorKind::Damaged { field: "record" };
     let name = request.name.as_bytes();
-    let length = HEAD + words_of(name).count() as u64;
+    let record = record(mapping, at, HEAD + words_of(name).count() as u64)?;
+    let its_name = record[HEAD as usize..].iter().map(|word| word.load(Relaxed));
+    if record[NAME_LEN].load(Relaxed) != name.len() as u64 || !words_of(name).eq(its_name) {
+        return Ok(None);
+    }
+    object(mapping, record, &request.shape).map(Some)
+}
+
+/// Returns the words of a record, at most `length` of them.
+fn record(mapping: &Mapping, at: u64, length: u64) -> Result<&[AtomicU64], SegmentErrorKind> {
+    let damaged = SegmentErrorKind::Damaged { field: "record" };
     let layout = &mapping.layout;
     if !(layout.shared_at()..layout.lanes_at() - 8 * HEAD).contains(&at) {
         return Err(damaged);
@@ -144,29 +192,52 @@ fn check<'a>(
     // A record of another name may be shorter, and end where the area ends.
     let end = (at + 8 * length).min(layout.lanes_at());
     mapping.ensure_shared(end - layout.shared_at())?;
-    let record = mapping.words(at, (end - at) / 8).ok_or(damaged.clone())?;
+    mapping.words(at, (end - at) / 8).ok_or(damaged)
+}
+
+/// Returns the object of a record, after a check of everything that leads elsewhere.
+fn object<'a>(
+    mapping: &'a Mapping,
+    record: &'a [AtomicU64],
+    shape: &Shape<'_>,
+) -> Result<Found<'a>, SegmentErrorKind> {
+    let damaged = || SegmentErrorKind::Damaged { field: "record" };
     // Relaxed: the load of the index acquired what never changes again.
     let load = |word: usize| record[word].load(Relaxed);
-    let its_name = record[HEAD as usize..].iter().map(|word| word.load(Relaxed));
-    if load(NAME_LEN) != name.len() as u64 || !words_of(name).eq(its_name) {
-        return Ok(None);
-    }
-    if load(KIND) != request.kind.to_word() {
+    if load(KIND) != shape.kind.to_word() {
         return Err(SegmentErrorKind::OtherKind);
     }
-    let in_lane_0 = mapping.in_lanes(load(LANE_AT), request.lane_bytes).ok_or(damaged)?;
-    mapping.ensure_in_lanes(load(LANE_AT) + request.lane_bytes)?;
-    Ok(Some(Found { own: [&record[OWN], &record[OWN + 1]], in_lane_0 }))
+    let in_lane_0 = mapping.in_lanes(load(LANE_AT), shape.lane_bytes).ok_or_else(damaged)?;
+    if !load(LANE_AT).is_multiple_of(shape.lane_unit) {
+        return Err(damaged());
+    }
+    mapping.ensure_in_lanes(load(LANE_AT) + shape.lane_bytes)?;
+    let mut shared = (0, 0);
+    if shape.shared_bytes > 0 {
+        let (at, start) = (load(SHARED_AT), mapping.layout.shared_at());
+        if !(start..mapping.layout.lanes_at()).contains(&at) || !at.is_multiple_of(SHARED_UNIT) {
+            return Err(damaged());
+        }
+        shared = (at, mapping.in_shared(at, shape.shared_bytes).ok_or_else(damaged)?);
+        mapping.ensure_shared(at + shape.shared_bytes - start)?;
+    }
+    Ok(Found { own: [&record[OWN], &record[OWN + 1]], shared, in_lane_0 })
 }
 
 /// Writes the record of a new object, and returns its offset.
 fn make(mapping: &Mapping, request: &Request<'_>) -> Result<u64, SegmentErrorKind> {
     let name = request.name.as_bytes();
     let length = HEAD + words_of(name).count() as u64;
+    let Shape { kind, lane_bytes, lane_unit, shared_bytes, init } = request.shape;
+    let mut shared_at = 0;
+    if shared_bytes > 0 {
+        shared_at = mapping.take_shared(shared_bytes)?;
+        init(mapping.in_shared(shared_at, shared_bytes).ok_or(SegmentErrorKind::Full)?);
+    }
     let at = mapping.take_shared(8 * length)?;
-    let lane_at = mapping.take_in_lanes(request.lane_bytes)?;
+    let lane_at = mapping.take_in_lanes(lane_bytes, lane_unit)?;
     let record = mapping.words(at, length).ok_or(SegmentErrorKind::Full)?;
-    let head = [request.kind.to_word(), lane_at, name.len() as u64, 0, 0];
+    let head = [kind.to_word(), lane_at, name.len() as u64, shared_at, 0];
     // Relaxed: the exchange in `find_or_make` releases the record.
     record.iter().zip(head.into_iter().chain(words_of(name))).for_each(|(word, value)| {
         word.store(value, Relaxed);

@@ -73,6 +73,18 @@ pub enum SegmentErrorKind {
     Full,
     /// A part of the file is gone, and what it held is lost.
     Lost,
+    /// As many processes as possible use budgets of the segment.
+    TooManyParticipants {
+        /// How many can use them at once.
+        participants: u64,
+    },
+    /// The file cannot be opened again, for the lock that shows that this process lives.
+    CannotReopen {
+        /// The error number.
+        errno: i32,
+    },
+    /// The process used budgets for the first time in a [`vfork_scope`](crate::vfork_scope).
+    InVforkScope,
 }
 
 impl SegmentError {
@@ -128,6 +140,9 @@ impl fmt::Display for SegmentError {
             | SegmentErrorKind::Full => "find or make an object in",
             SegmentErrorKind::OptionOutOfRange { .. } => "create",
             SegmentErrorKind::Lost => "use",
+            SegmentErrorKind::TooManyParticipants { .. }
+            | SegmentErrorKind::CannotReopen { .. }
+            | SegmentErrorKind::InVforkScope => "use budgets of",
             _ => "attach to",
         };
         match &self.path {
@@ -192,6 +207,21 @@ impl fmt::Display for SegmentErrorKind {
             SegmentErrorKind::Lost => f.write_str(
                 "somebody has shortened its file, or the file system is full; let all its \
                  processes end, and create it anew",
+            ),
+            SegmentErrorKind::TooManyParticipants { participants } => write!(
+                f,
+                "{participants} processes use them already; let one end, or create the segment \
+                 with more `participants`"
+            ),
+            SegmentErrorKind::CannotReopen { errno } => write!(
+                f,
+                "its file cannot be opened again: {}; mount /proc, and let this process read and \
+                 write the file",
+                std::io::Error::from_raw_os_error(errno)
+            ),
+            SegmentErrorKind::InVforkScope => f.write_str(
+                "this process has not used them yet, and may be a child of vfork; use a budget \
+                 before the vfork",
             ),
         }
     }

@@ -1,11 +1,13 @@
 //! The places of everything in a segment, and its header.
 //!
 //! ```text
-//! header     0        who made it, and its sizes; never changes once published
-//!            64       the parts in use
-//! index      4096     offsets of records, by the hash of their names
-//! shared              records, one after the other
-//! lanes               for each lane, the banks of all counters
+//! header        0        who made it, and its sizes; never changes once published
+//!               128      the parts in use
+//! index         4096     offsets of records, by the hash of their names
+//! participants           slots of processes that use budgets
+//! waiters                threads and tasks that wait for units
+//! shared                 records, one after the other
+//! lanes                  for each lane, the banks of counters and the pairs of budgets
 //! ```
 //!
 //! A participant copies the sizes once, and checks them against the length of the file. Whatever
@@ -17,6 +19,7 @@ use crate::sys::atomic::{
 };
 use crate::sys::cpu_set::CPUS_MAX;
 
+use super::budget::{self, SLOTS_MAX, Waiter};
 use super::error::SegmentErrorKind;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"thiscpu\x1a");
@@ -28,10 +31,19 @@ pub(super) const PAGE: u64 = 64 << 10;
 const INDEX_AT: u64 = 4096;
 
 pub(super) const LANES_MAX: u64 = CPUS_MAX as u64;
+const _: () = assert!(LANES_MAX <= budget::LANES_MAX as u64, "budgets can name all lanes");
 /// The smallest and the largest number of entries in the index.
 const ENTRIES_MIN: u64 = 512;
 const ENTRIES_MAX: u64 = 1 << 24;
 pub(super) const BYTES_MAX: u64 = 1 << 40;
+pub(super) const PARTICIPANTS_MAX: u64 = SLOTS_MAX as u64;
+/// Numbers of participants are multiples of this.
+const PARTICIPANTS_UNIT: u64 = 8;
+/// How many waiters there are for each participant.
+const WAITERS_EACH: u64 = 8;
+/// The size of a participant's slot, in bytes.
+pub(super) const SLOT_BYTES: u64 = 64;
+const WAITER_BYTES: u64 = size_of::<Waiter>() as u64;
 
 /// The start of a segment.
 #[repr(C)]
@@ -46,6 +58,10 @@ pub(super) struct Header {
     index_entries: AtomicU64,
     shared_bytes: AtomicU64,
     lane_bytes: AtomicU64,
+    participants: AtomicU64,
+    waiters: AtomicU64,
+    /// Zeros.
+    unused: [AtomicU64; 6],
     /// Bytes of the shared area that records have, from its start. On a cache line of its own.
     pub(super) shared_used: AtomicU64,
     /// Bytes of each lane that counters have, from its start.
@@ -60,28 +76,39 @@ pub(super) struct Layout {
     pub(super) index_entries: u64,
     pub(super) shared_bytes: u64,
     pub(super) lane_bytes: u64,
+    /// How many processes can use budgets at once.
+    pub(super) participants: u64,
+    /// How many of their threads and tasks can wait at once.
+    pub(super) waiters: u64,
 }
 
 impl Layout {
-    /// Returns the smallest size of a segment with `lanes` lanes, in bytes.
-    pub(super) fn min_bytes(lanes: u64) -> u64 {
-        Layout { lanes, index_entries: ENTRIES_MIN, shared_bytes: PAGE, lane_bytes: PAGE }.len()
+    /// Lays out the smallest segment with `lanes` lanes and at least `participants` participants.
+    pub(super) fn smallest(lanes: u64, participants: u64) -> Layout {
+        let participants = participants.next_multiple_of(PARTICIPANTS_UNIT);
+        Layout {
+            lanes,
+            index_entries: ENTRIES_MIN,
+            shared_bytes: PAGE,
+            lane_bytes: PAGE,
+            participants,
+            waiters: participants * WAITERS_EACH,
+        }
     }
 
-    /// Lays out a new segment of at most `max_bytes`, which is not below [`min_bytes`].
+    /// Lays out a new segment of at most `max_bytes`, which holds at least the smallest one.
     ///
     /// All areas have room for about as many objects.
-    ///
-    /// [`min_bytes`]: Self::min_bytes
-    pub(super) fn with_max_bytes(lanes: u64, max_bytes: u64) -> Layout {
+    pub(super) fn with_max_bytes(smallest: Layout, max_bytes: u64) -> Layout {
+        let lanes = smallest.lanes;
         // A record, an entry or two of the index, and banks for one sign or both in each lane.
         let objects = max_bytes / (80 + 16 + 48 * lanes);
         let pages = |bytes: u64| (bytes / PAGE).max(1) * PAGE;
         let mut layout = Layout {
-            lanes,
             index_entries: objects.next_power_of_two().clamp(ENTRIES_MIN, ENTRIES_MAX),
             shared_bytes: pages(80 * objects),
             lane_bytes: pages(48 * objects),
+            ..smallest
         };
         // Rounding must not exceed the limit.
         let too_large = |layout: &Layout| layout.len() > max_bytes;
@@ -101,9 +128,19 @@ impl Layout {
         INDEX_AT
     }
 
+    /// Returns where the slots of participants begin.
+    pub(super) fn participants_at(&self) -> u64 {
+        INDEX_AT + 8 * self.index_entries
+    }
+
+    /// Returns where the waiters begin.
+    pub(super) fn waiters_at(&self) -> u64 {
+        self.participants_at() + SLOT_BYTES * self.participants
+    }
+
     /// Returns where the shared area begins. Nothing that it holds is at 0.
     pub(super) fn shared_at(&self) -> u64 {
-        (INDEX_AT + 8 * self.index_entries).next_multiple_of(PAGE)
+        (self.waiters_at() + WAITER_BYTES * self.waiters).next_multiple_of(PAGE)
     }
 
     pub(super) fn lanes_at(&self) -> u64 {
@@ -130,6 +167,15 @@ impl Layout {
         if !is_area(self.shared_bytes) || !is_area(self.lane_bytes) {
             return damaged("area size");
         }
+        let is_count = |count: u64, unit: u64| {
+            (unit..=unit * PARTICIPANTS_MAX).contains(&count) && count.is_multiple_of(unit)
+        };
+        if self.participants > PARTICIPANTS_MAX || !is_count(self.participants, PARTICIPANTS_UNIT) {
+            return damaged("number of participants");
+        }
+        if !is_count(self.waiters, PARTICIPANTS_UNIT * WAITERS_EACH) {
+            return damaged("number of waiters");
+        }
         Ok(())
     }
 }
@@ -137,8 +183,9 @@ impl Layout {
 impl Header {
     /// Returns the header that the first bytes of a file are.
     pub(super) fn from_words(words: [u64; size_of::<Header>() / 8]) -> Header {
-        let [magic, format, features, nonce, lanes, entries, shared, lane, shared_used, lane_used] =
+        let [magic, format, features, nonce, lanes, entries, shared, lane, rest @ ..] =
             words.map(AtomicU64::new);
+        let [participants, waiters, u0, u1, u2, u3, u4, u5, shared_used, lane_used] = rest;
         Header {
             magic,
             format,
@@ -148,6 +195,9 @@ impl Header {
             index_entries: entries,
             shared_bytes: shared,
             lane_bytes: lane,
+            participants,
+            waiters,
+            unused: [u0, u1, u2, u3, u4, u5],
             shared_used,
             lane_used,
         }
@@ -162,6 +212,8 @@ impl Header {
         self.index_entries.store(layout.index_entries, Relaxed);
         self.shared_bytes.store(layout.shared_bytes, Relaxed);
         self.lane_bytes.store(layout.lane_bytes, Relaxed);
+        self.participants.store(layout.participants, Relaxed);
+        self.waiters.store(layout.waiters, Relaxed);
         // Release: pairs with the Acquire in `check`.
         self.magic.store(MAGIC, Release);
     }
@@ -188,6 +240,8 @@ impl Header {
             index_entries: self.index_entries.load(Relaxed),
             shared_bytes: self.shared_bytes.load(Relaxed),
             lane_bytes: self.lane_bytes.load(Relaxed),
+            participants: self.participants.load(Relaxed),
+            waiters: self.waiters.load(Relaxed),
         };
         layout.check()?;
         match layout.len() == len {

@@ -11,6 +11,9 @@ use crate::sys::bus_error::Watch;
 use crate::sys::errno;
 use crate::sys::shared_file::{self, SharedFile};
 
+/// Everything in the shared area begins at a multiple of this, a cache line.
+pub(super) const SHARED_UNIT: u64 = 64;
+
 /// The accesses that a process has to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
@@ -164,17 +167,33 @@ impl Mapping {
         is_inside.then(|| self.mapped.base + (self.layout.lanes_at() + at) as usize)
     }
 
+    /// Returns the address of some bytes before the lanes, if they lie there.
+    pub(super) fn in_shared(&self, at: u64, bytes: u64) -> Option<usize> {
+        let is_inside = at.checked_add(bytes)? <= self.layout.lanes_at();
+        is_inside.then(|| self.before_lanes(at))
+    }
+
+    /// Returns the address of a place before the lanes.
+    #[inline(always)]
+    pub(super) fn before_lanes(&self, at: u64) -> usize {
+        self.mapped.base + at as usize
+    }
+
     /// Takes zeroed bytes of the shared area, which nobody else gets, and returns their offset.
     pub(super) fn take_shared(&self, bytes: u64) -> Result<u64, SegmentErrorKind> {
         let used = &self.header().shared_used;
-        let at = take(used, 64, bytes, self.layout.shared_bytes, |end| self.ensure_shared(end))?;
+        let at = take(used, SHARED_UNIT, bytes, self.layout.shared_bytes, |end| {
+            self.ensure_shared(end)
+        })?;
         Ok(self.layout.shared_at() + at)
     }
 
     /// Takes zeroed bytes of every lane, and returns their offset from a lane's beginning.
-    pub(super) fn take_in_lanes(&self, bytes: u64) -> Result<u64, SegmentErrorKind> {
+    ///
+    /// It is a multiple of `unit`.
+    pub(super) fn take_in_lanes(&self, bytes: u64, unit: u64) -> Result<u64, SegmentErrorKind> {
         let used = &self.header().lane_used;
-        take(used, 32, bytes, self.layout.lane_bytes, |end| self.ensure_in_lanes(end))
+        take(used, unit, bytes, self.layout.lane_bytes, |end| self.ensure_in_lanes(end))
     }
 
     /// Gives the start of the shared area memory, so that no access to it can fail.

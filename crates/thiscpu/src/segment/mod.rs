@@ -2,6 +2,7 @@
 //!
 //! - `attached`: an attached segment;
 //! - `budget`: the protocol of budgets that processes share;
+//! - `budgets`: what the budgets of a segment have in common;
 //! - `counter`: the public counters;
 //! - `cpu`: which lane a thread adds in;
 //! - `directory`: objects by name;
@@ -10,23 +11,30 @@
 //! - `lane`: a count that can be sealed;
 //! - `layout`: where everything is in the file;
 //! - `mapping`: the file in this process, and memory from it;
+//! - `member`: this process as a participant;
+//! - `membership`: the slot of this process, which children do not inherit;
 //! - `modeled`: shared counters for the model, which has no files;
 //! - `objects`: a list of all objects;
 //! - `options`: how a segment is created and opened;
 //! - `place`: where the counters of one name are;
+//! - `slots`: where participants are recorded;
+//! - `shared_budget`: the public budget;
+//! - `shared_error`: its error;
+//! - `shared_future`: its futures;
+//! - `shared_lease`: its leases;
+//! - `shared_wait`: waiting for its units;
 //! - `sums`: adds, and sums of one instant;
+//! - `tasks`: the thread that wakes tasks which wait for units;
 //! - `view`: segments that a process can only read.
 
-#[cfg_attr(
-    not(thiscpu_model),
-    expect(dead_code, unused_imports, reason = "no public type uses the protocol yet")
-)]
 mod budget;
 mod lane;
 mod sums;
 
 #[cfg(not(thiscpu_model))]
 mod attached;
+#[cfg(not(thiscpu_model))]
+mod budgets;
 #[cfg(not(thiscpu_model))]
 mod counter;
 #[cfg(not(thiscpu_model))]
@@ -43,6 +51,10 @@ pub mod inspect;
 mod layout;
 #[cfg(not(thiscpu_model))]
 mod mapping;
+#[cfg(not(thiscpu_model))]
+mod member;
+#[cfg(not(thiscpu_model))]
+mod membership;
 #[cfg(thiscpu_model)]
 mod modeled;
 #[cfg(not(thiscpu_model))]
@@ -51,6 +63,16 @@ mod objects;
 mod options;
 #[cfg(not(thiscpu_model))]
 mod place;
+#[cfg(not(thiscpu_model))]
+mod shared_budget;
+#[cfg(not(thiscpu_model))]
+mod shared_error;
+#[cfg(not(thiscpu_model))]
+mod shared_lease;
+#[cfg(not(thiscpu_model))]
+mod shared_wait;
+#[cfg(not(thiscpu_model))]
+mod slots;
 #[cfg(not(thiscpu_model))]
 mod view;
 
@@ -70,5 +92,11 @@ pub use self::modeled::SharedCounters;
 pub use self::objects::{ObjectKind, Objects, SegmentObject};
 #[cfg(not(thiscpu_model))]
 pub use self::options::{Existing, SegmentOptions};
+#[cfg(not(thiscpu_model))]
+pub use self::shared_budget::SharedBudget;
+#[cfg(not(thiscpu_model))]
+pub use self::shared_error::SharedAcquireError;
+#[cfg(not(thiscpu_model))]
+pub use self::shared_lease::{SharedLease, SharedOwnedLease};
 #[cfg(not(thiscpu_model))]
 pub use self::view::{CounterView, CountersView, SegmentView};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::attached::Segment;
 use super::error::{SegmentError, SegmentErrorKind};
-use super::layout::{BYTES_MAX, LANES_MAX, Layout};
+use super::layout::{BYTES_MAX, LANES_MAX, Layout, PARTICIPANTS_MAX};
 use super::mapping::{Access, Mapping, open_path, system, with_c_path};
 use crate::sys::Host;
 use crate::sys::machine::Machine as _;
@@ -37,6 +37,7 @@ pub enum Existing {
 #[derive(Clone, Debug)]
 pub struct SegmentOptions {
     lanes: Option<u32>,
+    participants: u32,
     max_bytes: Option<u64>,
     mode: u32,
     owner: Option<u32>,
@@ -44,7 +45,7 @@ pub struct SegmentOptions {
 
 impl Default for SegmentOptions {
     fn default() -> Self {
-        SegmentOptions { lanes: None, max_bytes: None, mode: 0o600, owner: None }
+        SegmentOptions { lanes: None, participants: 64, max_bytes: None, mode: 0o600, owner: None }
     }
 }
 
@@ -54,6 +55,16 @@ impl SegmentOptions {
     /// The default is one for each CPU that the machine can have. The range is 1 to 16,384.
     pub fn lanes(&mut self, lanes: u32) -> &mut Self {
         self.lanes = Some(lanes);
+        self
+    }
+
+    /// Sets how many processes can use budgets of a new segment at once.
+    ///
+    /// The default is 64. The range is 1 to 1,024; the number is rounded up to a multiple of 8.
+    /// Each participant takes 576 bytes of the segment, and 16 in each lane for each
+    /// [budget](crate::SharedBudget). Counters need no participants.
+    pub fn participants(&mut self, participants: u32) -> &mut Self {
+        self.participants = participants;
         self
     }
 
@@ -217,9 +228,12 @@ impl SegmentOptions {
         startup::tier_or_best();
         let lanes = self.lanes.map_or_else(|| Host::cpus() as u64, u64::from);
         let lanes = checked("lanes", lanes, 1, LANES_MAX)?;
+        let participants = u64::from(self.participants);
+        let participants = checked("participants", participants, 1, PARTICIPANTS_MAX)?;
+        let smallest = Layout::smallest(lanes, participants);
         let max_bytes = self.max_bytes.unwrap_or((2 << 20) + (lanes << 19));
-        let max_bytes = checked("max_bytes", max_bytes, Layout::min_bytes(lanes), BYTES_MAX)?;
-        Ok(Layout::with_max_bytes(lanes, max_bytes))
+        let max_bytes = checked("max_bytes", max_bytes, smallest.len(), BYTES_MAX)?;
+        Ok(Layout::with_max_bytes(smallest, max_bytes))
     }
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::cpu;
-use super::directory::{Found, Kind, Request};
+use super::directory::{Found, Kind, Request, Shape};
 use super::error::SegmentError;
 use super::mapping::Mapping;
 use super::sums::{self, Lanes};
@@ -17,9 +17,12 @@ use crate::sys::atomic::{
     Ordering::{AcqRel, Acquire},
 };
 
+/// The banks of one counter in a lane, in bytes.
+const COUNTER_BYTES: u64 = 32;
+
 /// Returns the banks of some counters in a lane, in bytes.
 pub(super) fn lane_bytes(counters: u32) -> u64 {
-    32 * u64::from(counters)
+    COUNTER_BYTES * u64::from(counters)
 }
 
 /// Set in the word of the banks for negative amounts, beside their offset in a lane.
@@ -52,9 +55,11 @@ impl Place {
         counters: u32,
         find: impl for<'a> Fn(&'a Mapping, &Request<'_>) -> Result<Found<'a>, SegmentError>,
     ) -> Result<Place, SegmentError> {
-        let kind = Kind::counters(counters);
-        let request = Request { name, kind, lane_bytes: lane_bytes(counters) };
-        let Found { in_lane_0, own: [epoch, negative_at] } = find(segment, &request)?;
+        let (kind, lane_bytes) = (Kind::counters(counters), lane_bytes(counters));
+        let (lane_unit, shared_bytes) = (COUNTER_BYTES, 0);
+        let shape = Shape { kind, lane_bytes, lane_unit, shared_bytes, init: &|_| () };
+        let request = Request { name, shape };
+        let Found { in_lane_0, own: [epoch, negative_at], .. } = find(segment, &request)?;
         // SAFETY: the directory has checked that the counters' bytes lie in every lane.
         let positive = unsafe { lanes(segment, in_lane_0) };
         Ok(Place { positive, counters, epoch, negative_at, segment: Arc::clone(segment) })
@@ -110,7 +115,7 @@ impl Place {
     #[cold]
     fn use_negative(&self) -> Option<Lanes> {
         if self.negative_at().load(Acquire) == 0 {
-            let taken = self.segment.take_in_lanes(self.lane_bytes());
+            let taken = self.segment.take_in_lanes(self.lane_bytes(), COUNTER_BYTES);
             let word = taken.map_or(MIXED, |at| at | IN_USE);
             // AcqRel: pairs with the Acquire in `negative`. If another process came first, its
             // banks count, and nobody uses these. New banks are zeros, which are open.

@@ -32,7 +32,7 @@ pub(crate) fn init() {
     if !PAGE.load(Acquire).is_null() {
         return;
     }
-    let page = wiped_page().unwrap_or_else(|| {
+    let page = first_page().unwrap_or_else(|| {
         degradation::note(DegradationKind::ForkDetection, errno::last());
         // SAFETY: the handler only stores to a static, which the child of a multi-threaded process
         // may do.
@@ -64,9 +64,18 @@ pub(super) fn page_bytes() -> usize {
     }
 }
 
-fn wiped_page() -> Option<*mut AtomicU32> {
+/// Maps the page, and stores the first generation there.
+fn first_page() -> Option<*mut AtomicU32> {
+    let page = wiped_page::<AtomicU32>()?;
+    // SAFETY: the word lies at the start of the new page, so it is mapped and aligned.
+    unsafe { page.as_ref() }.store(HIGHEST.load(Relaxed), Relaxed);
+    Some(page.as_ptr())
+}
+
+/// Maps a page of zeros that reads as zeros again in each fresh child.
+pub(crate) fn wiped_page<T>() -> Option<ptr::NonNull<T>> {
     // SAFETY: a new anonymous mapping aliases nothing; it is unmapped if the kernel refuses the
-    // advice. The word that is stored to lies at its start, so it is mapped and aligned.
+    // advice.
     unsafe {
         let page = libc::mmap(
             ptr::null_mut(),
@@ -83,9 +92,7 @@ fn wiped_page() -> Option<*mut AtomicU32> {
             libc::munmap(page, page_bytes());
             return None;
         }
-        let page = page.cast::<AtomicU32>();
-        (*page).store(HIGHEST.load(Relaxed), Relaxed);
-        Some(page)
+        ptr::NonNull::new(page.cast())
     }
 }
 

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use core::time::Duration;
 
 use super::atomic::AtomicU32;
+use super::futex::{self, Scope};
 use super::machine::Machine;
 use super::membarrier::{self, FenceError};
 use super::rseq::vfork_word;
@@ -112,28 +113,11 @@ impl Machine for Linux {
     }
 
     fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
-        let timeout = timeout.map(|timeout| libc::timespec {
-            // 136 years; a larger value might not fit.
-            tv_sec: timeout.as_secs().min(1 << 32) as libc::time_t,
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
-        // SAFETY: the word is a live, aligned u32, and the timeout is null or a timespec on this
-        // stack. The kernel only reads them.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                word.as_ptr(),
-                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                expected,
-                timeout.as_ref().map_or(ptr::null(), ptr::from_ref),
-            );
-        }
+        futex::wait(word, expected, timeout, Scope::Process);
     }
 
     fn wake(word: *const AtomicU32, how_many: i32) {
-        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the kernel takes the address as a name, and accesses nothing there.
-        unsafe { libc::syscall(libc::SYS_futex, word, operation, how_many) };
+        futex::wake(word, how_many, Scope::Process);
     }
 
     #[inline(always)]

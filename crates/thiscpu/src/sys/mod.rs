@@ -19,13 +19,19 @@ pub(crate) mod errno;
 pub(crate) mod fence;
 mod file;
 pub(crate) mod fork;
+#[cfg(not(thiscpu_model))]
+pub(crate) mod futex;
 mod keep_mapped;
 #[cfg(not(thiscpu_model))]
 mod linux;
 pub(crate) mod lock;
+#[cfg(not(thiscpu_model))]
+pub(crate) mod lock_file;
 pub(crate) mod machine;
 pub(crate) mod membarrier;
 pub(crate) mod panic_reason;
+#[cfg(not(thiscpu_model))]
+pub(crate) mod process;
 pub(crate) mod rseq;
 #[cfg(not(thiscpu_model))]
 pub(crate) mod shared_file;

@@ -31,8 +31,8 @@ const CLOSED: RawFd = -1;
 /// What a file's inode says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Status {
-    device: u64,
-    inode: u64,
+    pub(super) device: u64,
+    pub(super) inode: u64,
     pub(crate) is_regular: bool,
     /// In bytes.
     pub(crate) len: u64,
@@ -42,15 +42,22 @@ pub(crate) struct Status {
     pub(crate) mode: u32,
 }
 
+impl Status {
+    /// Returns the numbers that identify the file.
+    pub(super) fn file(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+}
+
 /// Returns the result of a system call, or its error number.
-fn checked(result: libc::c_long) -> Result<i64, i32> {
+pub(super) fn checked(result: libc::c_long) -> Result<i64, i32> {
     match result {
         -1 => Err(errno::last()),
         result => Ok(result),
     }
 }
 
-fn status_of(fd: RawFd) -> Result<Status, i32> {
+pub(super) fn status_of(fd: RawFd) -> Result<Status, i32> {
     // SAFETY: all zeroes is a valid `stat`.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: `stat` is valid for writes.
@@ -280,6 +287,26 @@ impl SharedFile {
         // SAFETY: the advice does not change the contents of memory.
         unsafe { libc::madvise(address, bytes, libc::MADV_DONTDUMP) };
         Ok(address as usize)
+    }
+}
+
+/// Opens a file again, for reading and writing: a new description, and a new descriptor.
+///
+/// `path` is the path that the file was opened by. It may lead to another file by now.
+pub(super) fn open_again(file: &SharedFile, path: Option<&CStr>) -> Result<RawFd, i32> {
+    let by_fd = file.own_fd().and_then(|fd| {
+        let mut magic = [0_u8; 32];
+        open(descriptor_path(fd, &mut magic), libc::O_RDWR, 0)
+    });
+    let new = by_fd.or_else(|errno| {
+        let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        open(path.ok_or(errno)?, flags, 0).map_err(|_| errno)
+    })?;
+    // SAFETY: a system call has just returned the descriptor, which nobody else knows.
+    let new = above_standard_streams(unsafe { OwnedFd::from_raw_fd(new) })?;
+    match status_of(new.as_raw_fd())?.file() == (file.device, file.inode) {
+        true => Ok(new.into_raw_fd()),
+        false => Err(libc::ESTALE),
     }
 }
 

@@ -77,7 +77,7 @@ fn group(segment: &Segment) -> Result<SharedCounters<3>, SegmentError> {
 /// Words of the header.
 const FORMAT: usize = 1;
 const FEATURES: usize = 2;
-const SIZES: std::ops::Range<usize> = 4..8;
+const SIZES: std::ops::Range<usize> = 4..10;
 
 fn files_of_other_lengths_are_refused() {
     let image = image_of(&used_segment());

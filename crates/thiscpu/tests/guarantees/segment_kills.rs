@@ -87,7 +87,7 @@ fn map(len: usize, flags: i32, fd: i32) -> *mut u8 {
 /// Steps through `op`, and returns the distinct images of the segment in their order.
 ///
 /// The first is that before `op`, and the last that after it.
-fn images_of(segment: &Segment, op: impl FnOnce()) -> Vec<Vec<u8>> {
+pub(crate) fn images_of(segment: &Segment, op: impl FnOnce()) -> Vec<Vec<u8>> {
     use std::os::fd::AsRawFd as _;
     let file = file_of(segment);
     let len = file.metadata().expect("a file").len() as usize;
@@ -386,7 +386,7 @@ fn stopped_makers_go_on() {
 /// Kills a child in `op` at more and more instructions, until `op` is shorter.
 ///
 /// `check` runs after each death.
-fn at_kills(distance: u64, op: impl Fn(), check: impl Fn(u64)) {
+pub(crate) fn at_kills(distance: u64, op: impl Fn(), check: impl Fn(u64)) {
     let distance = distance * u64::from(scale::factor()) * if scale::is_quick() { 8 } else { 1 };
     for steps in (0..).map(|number| number * distance) {
         let is_killed = fork::kill_before_instruction(steps, &op);

@@ -3,6 +3,7 @@
 use super::memory::Parts;
 use super::pool::{Kind, Mode, Operation, UNITS_MAX};
 use super::slot::{Participant, World};
+use super::waiter::Waiter;
 
 /// A budget at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,17 @@ impl Parts<'_> {
                 return Instant { limit, free: now.units(), is_queued, is_closed };
             }
         }
+    }
+
+    /// Returns whether the budget is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.record.pool.load().mode() == Mode::Closed
+    }
+
+    /// Returns how many threads and tasks wait.
+    pub(crate) fn waiting(&self) -> usize {
+        let requests = self.waiters.iter().filter_map(Waiter::waiting);
+        requests.filter(|(_, request)| request.budget == self.id).count()
     }
 
     /// Returns the limit.

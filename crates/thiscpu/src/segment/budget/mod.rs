@@ -39,7 +39,9 @@ pub(crate) use self::memory::{Pairs, Parts, Record, Slots};
 pub use self::modeled::{Place, Process, SharedBudgets, WaitResult};
 pub(crate) use self::pair::Pair;
 pub(crate) use self::pool::{LANES_MAX, SLOTS_MAX, UNITS_MAX};
-pub(crate) use self::reclaim::{free_slot, free_slot_of_dead, reclaim_all};
+#[cfg(thiscpu_model)]
+pub(crate) use self::reclaim::reclaim_all;
+pub(crate) use self::reclaim::{free_slot, free_slot_of_dead};
 pub(crate) use self::slot::{Participant, Slot, SlotState, World};
 pub(crate) use self::wait::{Wait, Waiting};
 pub(crate) use self::waiter::Waiter;

@@ -95,6 +95,7 @@ pub(crate) fn free_slot_of_dead(slots: &Slots, number: u32, world: &impl World) 
 }
 
 /// Reclaims all that a dead participant held in some budgets, which are all of a segment.
+#[cfg(thiscpu_model)]
 pub(crate) fn reclaim_all<'a>(
     budgets: impl IntoIterator<Item = Parts<'a>>,
     slot: u32,

@@ -82,7 +82,7 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     /// Returns a waiter as zeroed memory is: free.
-    #[cfg(any(thiscpu_model, test))]
+    #[cfg(thiscpu_model)]
     pub(crate) const fn new() -> Waiter {
         Waiter {
             status: AtomicU64::new(0),

@@ -105,6 +105,11 @@ pub(crate) fn shared_words() -> &'static [AtomicU64; 512] {
 pub(crate) struct Processes(Vec<i32>);
 
 impl Processes {
+    /// Takes over a child that was forked elsewhere.
+    pub(crate) fn of(child: i32) -> Processes {
+        Processes(vec![child])
+    }
+
     /// Starts `count` processes that run `body` with their number.
     pub(crate) fn start(count: usize, body: impl Fn(usize)) -> Processes {
         Processes((0..count).map(|number| fork::start(|| body(number))).collect())

@@ -1,0 +1,138 @@
+//! What a process keeps of its slot in a segment: a word that its children do not inherit.
+//!
+//! The word lies on a page that reads as zeros in a child of any fork, so a child holds nothing.
+//! A child of `vfork` shares its parent's memory, and acts for the parent. Memberships are never
+//! freed, because a handler that runs in forked children looks at all of them.
+
+use core::ptr::{self, NonNull};
+
+use super::budget::Participant;
+use crate::sys::atomic::{
+    AtomicBool, AtomicPtr, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use crate::sys::errno;
+use crate::sys::fork;
+use crate::sys::lock::Lock;
+use crate::sys::lock_file::LockFile;
+
+/// The membership of this process in one attached segment.
+#[derive(Debug)]
+pub(super) struct Membership {
+    next: AtomicPtr<Membership>,
+    /// Whether it belongs to an attached segment.
+    is_taken: AtomicBool,
+    /// The page that children find wiped, or null if the kernel cannot wipe pages.
+    page: Option<NonNull<AtomicU64>>,
+    /// The word of a process without such a page; the handler clears it in children.
+    plain: AtomicU64,
+    /// Held by the thread that takes a slot, or opens the file again.
+    pub(super) lock: Lock,
+    /// The description that holds the lock of the slot, or a copy of the parent's.
+    pub(super) file: LockFile,
+    /// When the file was last looked at, in nanoseconds.
+    pub(super) checked_at: AtomicU64,
+}
+
+// SAFETY: the page is never unmapped, and its word is atomic.
+unsafe impl Send for Membership {}
+// SAFETY: all fields are atomics and a lock, or a page that is never unmapped.
+unsafe impl Sync for Membership {}
+
+/// The bits of the word that hold the slot plus 1; the others hold its generation.
+const SLOT_BITS: u32 = 16;
+
+/// All memberships of this process.
+static FIRST: AtomicPtr<Membership> = AtomicPtr::new(ptr::null_mut());
+
+/// Whether the handler of forks is registered.
+static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
+
+fn all() -> impl Iterator<Item = &'static Membership> {
+    // Acquire: pairs with the exchange in `take`, here and below.
+    let first = FIRST.load(Acquire);
+    // SAFETY: memberships in the list are never freed.
+    let get = |membership: *mut Membership| unsafe { membership.as_ref() };
+    core::iter::successors(get(first), move |last| get(last.next.load(Acquire)))
+}
+
+impl Membership {
+    /// Returns a membership that nobody else has, without a slot.
+    pub(super) fn take() -> &'static Membership {
+        if !HAS_HANDLER.swap(true, AcqRel) {
+            // SAFETY: the handler makes system calls and stores to atomics, which the child of a
+            // multi-threaded process may do.
+            unsafe { libc::pthread_atfork(None, None, Some(leave_to_parent)) };
+        }
+        // Acquire: pairs with the Release in `put_back`.
+        let unused =
+            all().find(|it| it.is_taken.compare_exchange(false, true, Acquire, Relaxed).is_ok());
+        unused.unwrap_or_else(|| {
+            let new = Box::leak(Box::new(Membership {
+                next: AtomicPtr::new(ptr::null_mut()),
+                is_taken: AtomicBool::new(true),
+                page: fork::wiped_page(),
+                plain: AtomicU64::new(0),
+                lock: Lock::new(),
+                file: LockFile::new(),
+                checked_at: AtomicU64::new(0),
+            }));
+            let mut first = FIRST.load(Relaxed);
+            loop {
+                new.next.store(first, Relaxed);
+                // Release: pairs with the Acquire loads in `all`.
+                match FIRST.compare_exchange(first, new, Release, Relaxed) {
+                    Ok(_) => return new,
+                    Err(now) => first = now,
+                }
+            }
+        })
+    }
+
+    /// Gives up a membership that [`take`](Self::take) has returned.
+    pub(super) fn put_back(&self) {
+        self.set_participant(None);
+        self.file.close();
+        // Release: pairs with the Acquire in `take`.
+        self.is_taken.store(false, Release);
+    }
+
+    #[inline(always)]
+    fn word(&self) -> &AtomicU64 {
+        match self.page {
+            // SAFETY: the page is mapped, and is never unmapped.
+            Some(page) => unsafe { page.as_ref() },
+            None => &self.plain,
+        }
+    }
+
+    /// Returns the slot that this process has taken, if it has.
+    #[inline(always)]
+    pub(super) fn participant(&self) -> Option<Participant> {
+        // Acquire: pairs with the Release in `set_participant`.
+        match self.word().load(Acquire) {
+            0 => None,
+            word => {
+                let slot = u32::from(word as u16) - 1;
+                Some(Participant { slot, generation: word >> SLOT_BITS })
+            }
+        }
+    }
+
+    pub(super) fn set_participant(&self, participant: Option<Participant>) {
+        let word = participant.map_or(0, |Participant { slot, generation }| {
+            generation << SLOT_BITS | u64::from(slot + 1)
+        });
+        // Release: pairs with the Acquire in `participant`.
+        self.word().store(word, Release);
+    }
+}
+
+/// Closes a child's copies of its parent's locks; runs in children of `fork`.
+extern "C" fn leave_to_parent() {
+    let _errno = errno::save();
+    for membership in all() {
+        membership.set_participant(None);
+        membership.file.close();
+    }
+}

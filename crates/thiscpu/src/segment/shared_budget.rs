@@ -1,0 +1,308 @@
+//! The public type of budgets that processes share.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::attached::Segment;
+use super::budget::{Instant, Participant, Parts, UNITS_MAX};
+use super::budgets::BudgetAt;
+use super::cpu;
+use super::error::{SegmentError, SegmentErrorKind};
+use super::member::Member;
+use super::membership::Membership;
+use super::shared_error::SharedAcquireError;
+use crate::budget::TryAcquireError;
+use crate::sys::errno;
+
+/// A limit that processes share, and that holds when any of them is killed.
+///
+/// [`Segment::budget`] makes it. The guarantees are those of [`Budget`](crate::Budget), over all
+/// processes: no acquire makes the units held exceed the limit, and a call is refused only if at
+/// one instant fewer units were available than it requested. Waiters are served in the order they
+/// came, in whichever process.
+///
+/// | released | never waits | blocks the thread |
+/// |---|---|---|
+/// | by hand | [`try_acquire`] | [`acquire`], [`acquire_deadline`] |
+/// | by a lease, which borrows | [`lease`] | |
+/// | by an owned lease | [`try_acquire_owned`] | |
+///
+/// [`acquire_deadline`]: SharedBudget::acquire_deadline
+/// [`lease`]: SharedBudget::lease
+/// [`try_acquire_owned`]: SharedBudget::try_acquire_owned
+///
+/// | | far from the limit | near the limit |
+/// |---|---|---|
+/// | [`try_acquire`], [`release`] | one locked instruction | two 16-byte exchanges |
+/// | [`acquire`] | one locked instruction | sleeps until there are units |
+/// | [`available`], [`set_limit`], [`close`] | two exchanges for each CPU and process | one |
+///
+/// Only `acquire` waits, and only for units.
+///
+/// [`try_acquire`]: SharedBudget::try_acquire
+/// [`release`]: SharedBudget::release
+/// [`acquire`]: SharedBudget::acquire
+/// [`available`]: SharedBudget::available
+/// [`set_limit`]: SharedBudget::set_limit
+/// [`close`]: SharedBudget::close
+///
+/// # Processes
+///
+/// A process that uses budgets is a *participant* and has a *slot* of the segment; see
+/// [`participants`](crate::SegmentOptions::participants). It takes the slot in
+/// [`Segment::budget`], or at its first acquire after a `fork`. That takes some microseconds and a
+/// descriptor.
+///
+/// - **End.** If a process ends for whatever reason, or executes another program, all units that it
+///   held come back. That happens at the next call that would refuse, wait or report otherwise, and
+///   within 100 ms if anybody waits. A large process holds its units until the kernel has freed its
+///   memory.
+/// - **Detaching.** If the last handle of the segment, of its budgets and of their leases is
+///   dropped, the units that the process held come back at once.
+/// - **Fork.** A child is a participant of its own, and holds nothing. A lease of its parent does
+///   nothing when it is dropped in the child. Units that the parent acquired by hand must be
+///   released by the parent. A child of `clone` without the C library has a copy of its parent's
+///   lock until it uses a budget of the segment. Until then, the units of a parent that has ended
+///   do not come back.
+/// - **vfork.** A child of `vfork` acts for its parent; see [`vfork_scope`](crate::vfork_scope).
+///   The parent must have used a budget of the segment before.
+/// - **Stopped processes** keep their units, and zombies do not.
+/// - **Closed descriptors.** A program that closes all descriptors, as daemons do, closes the lock
+///   that shows that it lives. Then other processes of its PID namespace still know it by its
+///   process ID. The process takes the lock again when it is refused or waits next.
+/// - **Rights.** A process that takes a slot opens the segment's file again, by `/proc` or by its
+///   path. So it must still have the right to, and one of both must exist.
+///
+/// # Memory order
+///
+/// What a thread did before it released units happens before the return of the acquire that gets
+/// these units, in any process. An acquire that gets some of the available units need not see the
+/// releases of the others. A refusal orders nothing.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let segment = thiscpu::Segment::anonymous()?;
+/// // In each worker:
+/// let connections = segment.budget("connections", 100)?;
+/// let lease = connections.lease(1)?;
+/// assert_eq!(connections.available(), 99);
+/// drop(lease); // or the process is killed
+/// assert_eq!(connections.available(), 100);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SharedBudget {
+    at: BudgetAt,
+    membership: &'static Membership,
+    pub(super) member: Arc<Member>,
+}
+
+impl Segment {
+    /// Returns the budget of a name, and makes it with `limit` units if there is none.
+    ///
+    /// If the budget exists, it keeps its limit, which may be another one; see
+    /// [`SharedBudget::set_limit`]. Takes a slot for this process, if it has none.
+    ///
+    /// # Errors
+    ///
+    /// If the limit is above [`SharedBudget::LIMIT_MAX`]. If the name is not valid or belongs to
+    /// another kind of object, if the segment is full or damaged, or if the system has no memory.
+    /// If all slots are taken by processes that live, or if the file cannot be opened again.
+    pub fn budget(&self, name: &str, limit: u64) -> Result<SharedBudget, SegmentError> {
+        let member = self.member();
+        let error = |kind| member.mapping.error(kind);
+        if limit > UNITS_MAX {
+            let (option, min, max) = ("limit", 0, UNITS_MAX);
+            return Err(error(SegmentErrorKind::OptionOutOfRange { option, min, max }));
+        }
+        let at = BudgetAt::find_or_make(&member.mapping, name, limit)?;
+        member.join().map_err(error)?;
+        Ok(SharedBudget { at, membership: member.membership(), member: Arc::clone(member) })
+    }
+}
+
+impl SharedBudget {
+    /// The largest possible limit, 2^30 - 1. Count kibibytes instead of bytes.
+    pub const LIMIT_MAX: u64 = UNITS_MAX;
+
+    #[inline(always)]
+    pub(super) fn parts(&self) -> Parts<'_> {
+        self.at.parts(&self.member.mapping)
+    }
+
+    /// Returns the lane of the CPU that this thread is on.
+    #[inline(always)]
+    pub(super) fn lane(&self) -> u32 {
+        let (cpu, lanes) = (cpu::hint(), self.member.mapping.layout.lanes as u32);
+        if cpu < lanes { cpu } else { cpu % lanes }
+    }
+
+    /// Returns the participant that this process is, if it has a slot.
+    #[inline(always)]
+    pub(super) fn participant(&self) -> Option<Participant> {
+        self.membership.participant()
+    }
+
+    /// Returns the participant that this process is; takes a slot if it has none.
+    #[inline(always)]
+    pub(super) fn joined(&self) -> Result<Participant, SharedAcquireError> {
+        self.participant().map_or_else(
+            || {
+                self.member.join().map_err(|kind| {
+                    SharedAcquireError::NoSlot(Box::new(self.member.mapping.error(kind)))
+                })
+            },
+            Ok,
+        )
+    }
+
+    /// Returns whether both are handles of one budget in one attached segment.
+    pub(super) fn is(&self, other: &SharedBudget) -> bool {
+        self.at.is(&other.at)
+    }
+
+    /// Acquires `n` units, or none. Never waits for units.
+    ///
+    /// Costs one locked instruction if this process has credit on this CPU. Otherwise it costs two
+    /// 16-byte exchanges. Before it refuses, the call takes back the credit of all processes, and
+    /// asks the kernel about each process that holds units: one system call each.
+    ///
+    /// May be called after `fork`. Must not be called from a signal handler.
+    ///
+    /// # Errors
+    ///
+    /// [`Exhausted`](SharedAcquireError::Exhausted) if fewer than `n` units were available, or if
+    /// they are promised to a waiter; [`Closed`](SharedAcquireError::Closed) if the budget is
+    /// closed; [`NoSlot`](SharedAcquireError::NoSlot) if this is a child that can take no slot.
+    #[inline]
+    pub fn try_acquire(&self, n: u64) -> Result<(), SharedAcquireError> {
+        let me = self.joined()?;
+        match self.parts().try_acquire(me, self.lane(), n, &*self.member) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    #[cold]
+    fn refused(&self, error: TryAcquireError) -> SharedAcquireError {
+        self.member.keep_lock_at_times();
+        match error {
+            TryAcquireError::Exhausted { available } => SharedAcquireError::Exhausted { available },
+            TryAcquireError::Closed => SharedAcquireError::Closed,
+        }
+    }
+
+    /// Releases `n` units, which another thread of this process may have acquired. Never waits.
+    ///
+    /// Costs one locked instruction, or two 16-byte exchanges near the limit, and a system call if
+    /// it grants units to a waiter. More than [`LIMIT_MAX`](SharedBudget::LIMIT_MAX) units count as
+    /// that many.
+    ///
+    /// May be called from signal handlers and after `fork`. In a process that has acquired nothing
+    /// since it was forked, it does nothing. A release of more units than the process holds is a
+    /// bug of its caller, which harms the limit until the process ends.
+    #[inline]
+    pub fn release(&self, n: u64) {
+        if let Some(me) = self.participant() {
+            self.parts().release(me, self.lane(), n, &*self.member);
+        }
+    }
+
+    /// Returns the state at one instant, after units of the dead came back.
+    pub(super) fn instant(&self) -> Instant {
+        let _errno = errno::save();
+        self.member.keep_lock_at_times();
+        // A process without a slot may look at all of them.
+        let nobody = Participant { slot: u32::MAX, generation: 0 };
+        self.parts().instant(self.participant().unwrap_or(nobody), &*self.member)
+    }
+
+    /// Returns how many units are available, at one instant of this call; 0 while anybody waits.
+    ///
+    /// After [`close`](SharedBudget::close) it returns how many units nobody holds.
+    ///
+    /// Takes the credit of all processes back: do not poll a hot budget. Asks the kernel about
+    /// each process that holds units. Must not be called from a signal handler.
+    pub fn available(&self) -> u64 {
+        let Instant { limit, free, is_queued, .. } = self.instant();
+        if is_queued { 0 } else { free.clamp(0, limit as i64) as u64 }
+    }
+
+    /// Returns how many units are held, in all processes, at one instant of this call.
+    ///
+    /// Costs as [`available`](SharedBudget::available) does.
+    pub fn acquired(&self) -> u64 {
+        let Instant { limit, free, .. } = self.instant();
+        (limit as i64 - free).max(0) as u64
+    }
+
+    /// Returns the limit. Two loads.
+    ///
+    /// While another thread or process changes the limit, the result is the old or the new one.
+    pub fn limit(&self) -> u64 {
+        self.parts().limit(&*self.member)
+    }
+
+    /// Changes the limit, for all processes, at one instant of this call.
+    ///
+    /// A limit below the units held takes nothing from their holders. Then nothing is granted until
+    /// enough units have been released. Must not be called from a signal handler.
+    ///
+    /// # Panics
+    ///
+    /// If `limit` is above [`LIMIT_MAX`](SharedBudget::LIMIT_MAX).
+    pub fn set_limit(&self, limit: u64) {
+        assert!(limit <= Self::LIMIT_MAX, "the limit of a shared budget is below 2^30");
+        let _errno = errno::save();
+        self.parts().set_limit(limit, &*self.member);
+    }
+
+    /// Closes the budget for all processes: ends all waits, and refuses all later acquires.
+    ///
+    /// Units that are held stay held, and are released as usual. A budget cannot be opened again,
+    /// as long as the segment exists. Closing it twice does nothing. If the process is killed in
+    /// this call, and the budget is closed, each waiter finds that within 100 ms.
+    ///
+    /// Must not be called from a signal handler.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use thiscpu::SharedAcquireError;
+    ///
+    /// let segment = thiscpu::Segment::anonymous()?;
+    /// let connections = segment.budget("connections", 100)?;
+    /// let connection = connections.lease(1)?;
+    /// connections.close(); // accept no more
+    /// assert_eq!(connections.try_acquire(1), Err(SharedAcquireError::Closed));
+    /// assert_eq!(connections.acquired(), 1); // still being served
+    /// drop(connection);
+    /// assert_eq!(connections.acquired(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn close(&self) {
+        let _errno = errno::save();
+        self.parts().close(&*self.member);
+    }
+
+    /// Returns whether the budget is closed. May be called from a signal handler.
+    pub fn is_closed(&self) -> bool {
+        self.parts().is_closed()
+    }
+
+    /// Returns how many threads and tasks wait for units, in all processes.
+    ///
+    /// Looks at each waiter of the segment. The number may be out of date when it is returned, and
+    /// includes waiters of processes whose end was not noticed yet. May be called from a signal
+    /// handler.
+    pub fn waiters(&self) -> usize {
+        self.parts().waiting()
+    }
+}
+
+impl fmt::Debug for SharedBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedBudget").field("limit", &self.limit()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,45 @@
+//! Why units of a shared budget were not acquired.
+
+use std::fmt;
+
+use super::error::SegmentError;
+use crate::budget::TryAcquireError;
+
+/// The error of an acquire of a [`SharedBudget`](super::SharedBudget).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SharedAcquireError {
+    /// Fewer units were available than requested, or they are promised to a waiter.
+    Exhausted {
+        /// The number of units that were available, at one instant of the refused call.
+        available: u64,
+    },
+    /// The budget is [closed](super::SharedBudget::close): it will never hand out units again.
+    Closed,
+    /// This process could not take a slot of the segment, at its first call after a fork.
+    NoSlot(Box<SegmentError>),
+}
+
+impl SharedAcquireError {
+    /// Returns how many units were available to the refused call; otherwise 0.
+    pub fn available(&self) -> u64 {
+        match *self {
+            SharedAcquireError::Exhausted { available } => available,
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Display for SharedAcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            SharedAcquireError::Exhausted { available } => {
+                TryAcquireError::Exhausted { available }.fmt(f)
+            }
+            SharedAcquireError::Closed => TryAcquireError::Closed.fmt(f),
+            SharedAcquireError::NoSlot(ref error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SharedAcquireError {}

@@ -1,0 +1,75 @@
+//! Where a segment records its participants.
+//!
+//! The lock of a slot's first byte in the file tells whether its process lives: the kernel releases
+//! it when the process has ended and its memory is gone. The other words tell which process it is,
+//! for the case that its program has closed the descriptor of the lock.
+
+use super::budget::{Slot, SlotState, Slots};
+use super::layout::SLOT_BYTES;
+use super::mapping::Mapping;
+use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sys::process::Identity;
+
+/// The record of one slot.
+#[repr(C, align(64))]
+pub(super) struct Record {
+    pub(super) slot: Slot,
+    pid: AtomicU64,
+    start: AtomicU64,
+    stack: AtomicU64,
+    namespace: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Record>() as u64 == SLOT_BYTES);
+
+impl Record {
+    /// Records who takes the slot. Only the process that holds the lock of the slot calls this.
+    pub(super) fn set_identity(&self, identity: &Identity) {
+        let Identity { pid, start, stack, namespace } = *identity;
+        // Relaxed: the exchange of the slot's word releases them.
+        self.pid.store(pid, Relaxed);
+        self.start.store(start, Relaxed);
+        self.stack.store(stack, Relaxed);
+        self.namespace.store(namespace, Relaxed);
+    }
+
+    /// Returns who took the slot; from several processes, if it changes meanwhile.
+    pub(super) fn identity(&self) -> Identity {
+        Identity {
+            pid: self.pid.load(Relaxed),
+            start: self.start.load(Relaxed),
+            stack: self.stack.load(Relaxed),
+            namespace: self.namespace.load(Relaxed),
+        }
+    }
+
+    /// Returns the generation of a free slot.
+    pub(super) fn free_generation(&self) -> Option<u64> {
+        let (state, generation) = self.slot.load();
+        (state == SlotState::Free).then_some(generation)
+    }
+}
+
+/// Returns the records of all slots.
+pub(super) fn records(mapping: &Mapping) -> &[Record] {
+    let count = mapping.layout.participants as usize;
+    // SAFETY: the layout has these slots before the lanes, at a multiple of 64. The mapping lives
+    // as long as the result. All fields are atomics, so other processes may write any values.
+    unsafe { core::slice::from_raw_parts(first(mapping), count) }
+}
+
+/// Describes the slots for the protocol of budgets.
+pub(super) fn slots(mapping: &Mapping) -> Slots {
+    let count = mapping.layout.participants as u32;
+    // SAFETY: the slot is the first field of its record, and there are as many records.
+    unsafe { Slots::new(first(mapping).cast(), size_of::<Record>(), count) }
+}
+
+/// Returns the byte of the file whose lock belongs to a slot.
+pub(super) fn lock_at(mapping: &Mapping, slot: u32) -> u64 {
+    mapping.layout.participants_at() + SLOT_BYTES * u64::from(slot)
+}
+
+fn first(mapping: &Mapping) -> *const Record {
+    mapping.before_lanes(mapping.layout.participants_at()) as *const Record
+}

@@ -1,0 +1,352 @@
+//! Shared budgets whose processes are killed or stopped between any two instructions.
+//!
+//! In most scenarios nobody is killed: images of the segment at each instruction of an operation
+//! show what a death would leave, and each is recovered in a copy.
+
+use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use thiscpu::{Segment, SharedAcquireError, SharedBudget};
+
+use super::segment_kills::{at_kills, images_of};
+use super::segment_participants::{Holder, LIMIT, budget, exhausted, until};
+use crate::common::segment::{attach, file_of, image_of, small};
+use crate::common::{
+    DEFAULT_ONLY, Scenario, at_every_nth_step, can_single_step, fork, pin, scale, scenario,
+};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    scenario!(segment_budget_kills::killed_calls_return_everything, DEFAULT_ONLY)
+        .needs(can_single_step),
+    scenario!(segment_budget_kills::killed_releases_serve_waiters, DEFAULT_ONLY)
+        .needs(can_single_step),
+    scenario!(segment_budget_kills::killed_joins_leave_the_slot_free, DEFAULT_ONLY)
+        .needs(can_single_step),
+    scenario!(segment_budget_kills::killed_leaves_return_everything, DEFAULT_ONLY)
+        .needs(can_single_step),
+    scenario!(segment_budget_kills::recoveries_may_be_killed, DEFAULT_ONLY).needs(can_single_step),
+    scenario!(segment_budget_kills::stopped_calls_go_on, DEFAULT_ONLY).needs(can_single_step),
+    scenario!(segment_budget_kills::processes_go_on_when_one_is_killed, DEFAULT_ONLY)
+        .needs(fork::can_trace),
+];
+
+/// Units that another participant holds, which lives.
+const OTHERS: u64 = 10;
+
+/// A budget as two participants see it. The first has slot 0 and 20 units, the other slot 1.
+struct Two {
+    segment: Segment,
+    own: SharedBudget,
+    other: SharedBudget,
+}
+
+impl Two {
+    fn new() -> Two {
+        // Few participants also have few waiters, at which each step looks.
+        let segment = small().participants(8).anonymous().expect("a segment");
+        let second = Segment::from_fd(file_of(&segment).into()).expect("a segment");
+        let (own, other) = (budget(&segment), budget(&second));
+        own.try_acquire(20).expect("units are available");
+        other.try_acquire(OTHERS).expect("units are available");
+        Two { segment, own, other }
+    }
+}
+
+/// Changes an image as if the processes of some slots had ended.
+fn with_dead(image: &[u8], slots: &[usize]) -> Vec<u8> {
+    /// The word of the header with the entries of the index, which is before the slots.
+    const ENTRIES: usize = 5;
+    /// Where the record of a slot has the time when its process began.
+    const START: usize = 16;
+    let mut image = image.to_vec();
+    let word = |image: &[u8], at: usize| {
+        u64::from_le_bytes(image[at..at + 8].try_into().expect("8 bytes"))
+    };
+    let slots_at = 4096 + 8 * word(&image, 8 * ENTRIES) as usize;
+    for at in slots.iter().map(|slot| slots_at + 64 * slot + START) {
+        let start = word(&image, at) + 1;
+        image[at..at + 8].copy_from_slice(&start.to_le_bytes());
+    }
+    image
+}
+
+/// Uses a budget that killed processes have left; the others hold `held` units.
+fn assert_usable(budget: &SharedBudget, held: u64, what: &str) {
+    assert_eq!(budget.acquired(), held, "{what}");
+    if budget.is_closed() {
+        assert_eq!(budget.try_acquire(1), Err(SharedAcquireError::Closed), "{what}");
+        return;
+    }
+    let available = budget.limit() - held;
+    for round in 0..2 {
+        pin::pin(round);
+        budget.try_acquire(available).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(budget.try_acquire(1), exhausted(0), "{what}");
+        budget.release(available - 1);
+        assert_eq!(budget.try_acquire(available), exhausted(available - 1), "{what}");
+        budget.release(1);
+        assert_eq!((budget.available(), budget.waiters()), (available, 0), "{what}");
+        for _ in 0..200 {
+            budget.try_acquire(2).unwrap_or_else(|error| panic!("{what}: {error}"));
+            budget.release(2);
+        }
+        assert_eq!(budget.acquired(), held, "{what}");
+    }
+}
+
+/// Recovers an image in which processes have been killed.
+fn assert_recovers(image: &[u8], killed: &[usize], held: u64, what: &str) {
+    let copy = attach(&with_dead(image, killed)).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let budget = budget(&copy);
+    if budget.waiters() > 0 && budget.try_acquire(1).is_ok() {
+        // The waiter, which is stopped, would have served itself at its next look.
+        budget.release(1);
+    }
+    assert_usable(&budget, held, what);
+}
+
+type Act = fn(&Two);
+
+/// What the two participants did before.
+const STATES: [(&str, Act); 4] = [
+    ("with credit", |_| ()),
+    ("after a recall", |two| _ = two.other.available()),
+    ("exhausted", |two| _ = two.own.try_acquire(LIMIT - 20 - OTHERS)),
+    ("almost exhausted", |two| {
+        let _ = two.own.try_acquire(LIMIT - 25 - OTHERS);
+        let _ = two.other.available();
+    }),
+];
+
+const CALLS: [(&str, Act); 12] = [
+    ("acquire of 1", |two| _ = two.own.try_acquire(1)),
+    ("acquire of 30", |two| _ = two.own.try_acquire(30)),
+    ("refusal", |two| assert!(two.own.try_acquire(LIMIT).is_err())),
+    ("release of 1", |two| two.own.release(1)),
+    ("release of 20", |two| two.own.release(20)),
+    ("lease", |two| drop(two.own.lease(3))),
+    ("look", |two| _ = two.own.available()),
+    ("raised limit", |two| two.own.set_limit(2 * LIMIT)),
+    ("lowered limit", |two| two.own.set_limit(LIMIT / 2)),
+    ("close", |two| two.own.close()),
+    ("wait", |two| _ = two.own.acquire_timeout(LIMIT, Duration::ZERO)),
+    ("wait for the last", |two| _ = two.own.acquire_timeout(6, Duration::ZERO)),
+];
+
+fn killed_calls_return_everything() {
+    for (state, prepare) in STATES {
+        for (number, (call, act)) in CALLS.iter().enumerate() {
+            pin::pin(number);
+            let two = Two::new();
+            prepare(&two);
+            let images = images_of(&two.segment, || act(&two));
+            for image in images {
+                assert_recovers(&image, &[0], OTHERS, &format!("{state}, {call}"));
+            }
+        }
+    }
+}
+
+// The waiter lives; it gets the units of the killed process, at whatever instruction that was.
+fn killed_releases_serve_waiters() {
+    let releases: [(&str, Act); 4] = [
+        ("release", |two| two.own.release(50)),
+        ("two releases", |two| {
+            two.own.release(7);
+            two.own.release(43);
+        }),
+        ("raised limit", |two| two.own.set_limit(2 * LIMIT)),
+        ("look", |two| _ = two.own.available()),
+    ];
+    for (what, act) in releases {
+        let two = Two::new();
+        two.own.try_acquire(30).expect("units are available");
+        let waits = || {
+            fork::start(|| {
+                two.own.acquire(60).expect("open");
+                until(|| false);
+            })
+        };
+        let waiter = Holder::of(waits());
+        // Not before it has told the pool that it waits.
+        until(|| match two.other.try_acquire(1) {
+            Err(refused) => refused.available() == 0,
+            Ok(()) => {
+                two.other.release(1);
+                false
+            }
+        });
+        waiter.stop();
+        for image in images_of(&two.segment, || act(&two)) {
+            assert_recovers(&image, &[0], OTHERS + 60, what);
+            // Both the releaser and the waiter.
+            assert_recovers(&image, &[0, 2], OTHERS, what);
+        }
+        waiter.kill();
+    }
+}
+
+fn killed_joins_leave_the_slot_free() {
+    for name in ["budget", "another"] {
+        let two = Two::new();
+        let third = Segment::from_fd(file_of(&two.segment).into()).expect("a segment");
+        let images = images_of(&two.segment, || {
+            let joined = third.budget(name, LIMIT).expect("room");
+            std::mem::forget(joined.lease(5).expect("units are available"));
+            std::mem::forget(joined);
+        });
+        assert!(images.len() >= 4, "{} images of a join", images.len());
+        for image in images {
+            assert_recovers(&image, &[0, 2], OTHERS, "join");
+            let copy = attach(&with_dead(&image, &[0, 2])).expect("a segment");
+            assert_usable(&copy.budget("another", LIMIT).expect("room"), 0, "another budget");
+        }
+    }
+}
+
+fn killed_leaves_return_everything() {
+    let two = Two::new();
+    let third = Segment::from_fd(file_of(&two.segment).into()).expect("a segment");
+    let budgets = ["budget", "another"].map(|name| third.budget(name, LIMIT).expect("room"));
+    budgets.iter().for_each(|budget| budget.try_acquire(15).expect("units are available"));
+    let images = images_of(&two.segment, || drop((third, budgets)));
+    assert!(images.len() >= 4, "{} images", images.len());
+    for image in &images {
+        assert_recovers(image, &[0, 2], OTHERS, "leave");
+        let copy = attach(&with_dead(image, &[0, 2])).expect("a segment");
+        assert_usable(&copy.budget("another", LIMIT).expect("room"), 0, "another budget");
+    }
+    // Whoever goes on finds the slot free, or frees it, before it has returned everything.
+    let last = images.last().expect("an image");
+    assert_recovers(last, &[0], OTHERS, "left");
+}
+
+// Whoever goes on with a killed process's segment may be killed too.
+fn recoveries_may_be_killed() {
+    let mut recoveries = 0;
+    // Each recovery takes many steps.
+    let calls = [CALLS[1], CALLS[4], CALLS[8], CALLS[10]];
+    let (state, prepare) = STATES[3];
+    for (call, act) in calls.into_iter().skip(if scale::is_quick() { 2 } else { 0 }) {
+        let two = Two::new();
+        prepare(&two);
+        let images = images_of(&two.segment, || act(&two));
+        // One after its commit.
+        let image = images.get(1).expect("an image");
+        let copy = attach(&with_dead(image, &[0])).expect("a segment");
+        let recovering = budget(&copy);
+        let what = format!("recovery after {state}, {call}");
+        let recovered = images_of(&copy, || assert_eq!(recovering.acquired(), OTHERS));
+        recoveries += recovered.len();
+        for image in recovered {
+            assert_recovers(&image, &[0, 2], OTHERS, &what);
+        }
+    }
+    assert!(recoveries >= 8, "{recoveries} images of recoveries");
+}
+
+/// Two participants for signal handlers.
+fn shared() -> &'static Two {
+    static SHARED: OnceLock<Two> = OnceLock::new();
+    SHARED.get_or_init(Two::new)
+}
+
+/// Does 200 operations as the other participant, which change nothing in the end.
+fn disturb() {
+    static STOPS: AtomicUsize = AtomicUsize::new(0);
+    // Another thread may have that CPU for a while.
+    let moves = STOPS.fetch_add(1, SeqCst).is_multiple_of(32);
+    let other = &shared().other;
+    for round in 0..50_u64 {
+        if moves && round == 25 {
+            pin::pin(1);
+        }
+        if other.try_acquire(1 + round % 9).is_ok() {
+            other.release(1 + round % 9);
+        }
+        match round % 4 {
+            0 => _ = other.try_acquire(LIMIT),
+            1 => _ = other.available(),
+            2 => {
+                other.set_limit(LIMIT + 1);
+                other.set_limit(LIMIT);
+            }
+            _ => {
+                if other.acquire_timeout(3, Duration::ZERO).is_ok() {
+                    other.release(3);
+                }
+            }
+        }
+    }
+    if moves {
+        pin::pin(0);
+    }
+}
+
+fn stopped_calls_go_on() {
+    type Call = fn(&SharedBudget) -> bool;
+    // What each call changes in the units held, and the distance of its stops.
+    let calls: [(&str, i64, usize, Call); 7] = [
+        ("acquire", 1, 5, |own| own.try_acquire(1).is_ok()),
+        ("large acquire", 40, 5, |own| own.try_acquire(40).is_ok()),
+        ("release", -1, 5, |own| {
+            own.release(1);
+            true
+        }),
+        ("large release", -20, 5, |own| {
+            own.release(20);
+            true
+        }),
+        ("refusal", 0, 307, |own| {
+            assert!(own.try_acquire(LIMIT).is_err());
+            true
+        }),
+        ("look", 0, 307, |own| {
+            // The other participant has 10 to 19 units.
+            let available = own.available();
+            assert!((71 - OTHERS..=81 - OTHERS).contains(&(available + 1)), "{available}");
+            true
+        }),
+        ("wait", 0, 1009, |own| own.acquire_timeout(LIMIT, Duration::ZERO).is_err()),
+    ];
+    pin::pin(0);
+    for (what, change, distance, call) in calls {
+        let own = &shared().own;
+        let check = |steps, _, is_done: bool| {
+            assert!(is_done, "{what}, stopped after {steps}");
+            let expected = 20 + OTHERS as i64 + change;
+            assert_eq!(own.acquired() as i64, expected, "{what}, stopped after {steps}");
+            // Back to 20.
+            match change {
+                0 => {}
+                1.. => own.release(change as u64),
+                _ => own.try_acquire(change.unsigned_abs()).expect("units are available"),
+            }
+            assert_eq!((own.limit(), own.waiters()), (LIMIT, 0), "{what}, after {steps}");
+        };
+        let distance = distance * if scale::is_quick() { 7 } else { 1 };
+        at_every_nth_step(distance, || call(own), disturb, check);
+    }
+}
+
+fn processes_go_on_when_one_is_killed() {
+    let two = Two::new();
+    let calls = || {
+        two.own.try_acquire(30).expect("units are available");
+        two.own.release(7);
+        assert!(two.own.try_acquire(LIMIT).is_err());
+        let _ = two.own.acquire_timeout(LIMIT, Duration::ZERO);
+        two.own.release(3);
+        two.own.set_limit(LIMIT);
+    };
+    let kills = Mutex::new(0);
+    at_kills(9001, calls, |steps| {
+        *kills.lock().expect("no panic") += 1;
+        until(|| two.other.acquired() == 20 + OTHERS);
+        assert_usable(&two.other, 20 + OTHERS, &format!("killed after {steps}"));
+    });
+    assert!(*kills.lock().expect("no panic") > 3);
+    assert_recovers(&image_of(&two.segment), &[0], OTHERS, "at the end");
+}
