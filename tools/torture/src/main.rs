@@ -15,6 +15,7 @@ mod oracle;
 mod plan;
 mod report;
 mod run;
+mod segment;
 mod server;
 mod shared;
 mod structures;
@@ -69,6 +70,24 @@ A run that fails ends at once. THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces a ti
 Exit status: 0 every block is accounted for, 1 a check failed or the report could not be written,
 2 nothing was run because the request was bad. The allocator aborts when it notices a fault.";
 
+/// The text below the options in `segment --help`.
+const SEGMENT_DETAILS: &str = "\
+Worker processes add to counters of a segment, sum them, acquire units of a budget, wait for units,
+change the limit, fork children that hold units, and close all their descriptors. An auditor stops
+them, kills them and starts others. Each time it compares the values of the segment with those that
+the workers have said before and after each operation. After each second all workers are killed, and
+all units must come back.
+
+Counts in the report:
+  audits          looks at a counter while all work; stops and kills have their own
+  longest wait    the longest time that a worker waited for units
+  longest return  the longest time until all units were back after the last worker had ended
+
+With the same seed the auditor draws the same numbers; the kernel decides how processes take turns.
+A run that fails ends at once. THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces a tier.
+Exit status: 0 every unit is accounted for, 1 a check failed or the report could not be written,
+2 nothing was run because the request was bad.";
+
 /// Use every structure of thiscpu at once, under disturbances, and account for every unit.
 #[derive(Debug, Parser)]
 #[command(version, about, after_long_help = DETAILS, args_conflicts_with_subcommands = true)]
@@ -89,6 +108,12 @@ enum Command {
     /// Use thiscpu-malloc as a server does for a day, and check all blocks
     #[command(after_long_help = SERVER_DETAILS)]
     Server(server::Plan),
+    /// Share a segment with processes that are killed, stopped and forked, and audit it
+    #[command(after_long_help = SEGMENT_DETAILS)]
+    Segment(segment::Plan),
+    /// Be one of these processes
+    #[command(hide = true)]
+    SegmentWorker(segment::Orders),
 }
 
 fn main() -> ExitCode {
@@ -97,8 +122,11 @@ fn main() -> ExitCode {
         Ok(tier) => tier.to_string(),
         Err(why) => return complain(&why, REFUSED),
     };
-    if let Some(Command::Server(plan)) = command {
-        return serve(&plan, &tier);
+    match command {
+        Some(Command::Server(plan)) => return serve(&plan, &tier),
+        Some(Command::Segment(plan)) => return share(&plan, &tier),
+        Some(Command::SegmentWorker(orders)) => return segment::work(&orders),
+        None => {}
     }
     let hung = |report: &Report| {
         // The run has failed, whether or not its report can be written.
@@ -126,6 +154,20 @@ fn serve(plan: &server::Plan, tier: &str) -> ExitCode {
     };
     let report = server::run(plan, &hung);
     match print_line(report.to_text(tier).trim_end()) {
+        Err(why) => complain(&why, FAILED),
+        Ok(_) if report.has_failed() => ExitCode::from(FAILED),
+        Ok(_) => ExitCode::SUCCESS,
+    }
+}
+
+/// Runs processes that share a segment, and writes the report.
+fn share(plan: &segment::Plan, tier: &str) -> ExitCode {
+    note(&format!("seed {}", plan.seed));
+    let report = match segment::run(plan) {
+        Ok(report) => report,
+        Err(why) => return complain(&why, FAILED),
+    };
+    match print_line(&format!("{:<22} {tier}\n{}", "tier", report.text())) {
         Err(why) => complain(&why, FAILED),
         Ok(_) if report.has_failed() => ExitCode::from(FAILED),
         Ok(_) => ExitCode::SUCCESS,

@@ -146,3 +146,51 @@ fn invalid_options_of_server_are_refused() {
         assert_eq!(server(args).status.code(), Some(2), "{args:?}");
     }
 }
+
+fn segment(args: &[&str]) -> Command {
+    let mut command = torture(&["segment"]);
+    command.args(args);
+    command
+}
+
+/// Runs some kills in `tier`, and checks the report.
+fn check_segment(tier: &str) {
+    if !has(tier) {
+        return;
+    }
+    let output = segment(&["--kills", "60", "--seconds", "60", "--seed", "0x2a"])
+        .env("THISCPU_TIER", tier)
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "seed 42\n");
+    let count = |label: &str| -> u64 {
+        let line = said.lines().find(|line| line.starts_with(label)).expect("a line of the report");
+        line[label.len()..].trim().parse().expect("a number")
+    };
+    assert!(said.contains("every unit is accounted for"), "{said}");
+    assert!(count("kills") >= 60 && count("operations") > 0 && count("rounds") > 0, "{said}");
+}
+
+#[test]
+fn killed_processes_of_rseq_cid_lose_nothing() {
+    check_segment("rseq-cid");
+}
+
+#[test]
+fn killed_processes_of_rseq_cpu_lose_nothing() {
+    check_segment("rseq-cpu");
+}
+
+#[test]
+fn killed_processes_of_atomic_lose_nothing() {
+    check_segment("atomic");
+}
+
+#[test]
+fn invalid_options_of_segment_are_refused() {
+    for args in [&["--seconds", "0"][..], &["--processes", "9"], &["--kills", "x"], &["add"]] {
+        assert_eq!(segment(args).output().unwrap().status.code(), Some(2), "{args:?}");
+    }
+}

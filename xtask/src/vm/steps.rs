@@ -34,6 +34,8 @@ const CHOSEN: &[&str] = &[
     "pairs::words_change_together::",
     "properties::counter_matches_sequential_model::",
     "sandbox::",
+    "segment_participants::killed_process_returns_everything::",
+    "segment_processes::sums_hold_under_load::",
     "signals::handler_may_interrupt_sum::",
     "stacks::nodes_are_never_lost::",
     "single_step::take_holds_during_add::",
@@ -93,6 +95,8 @@ pub(crate) fn of(machine: &Machine, arguments: &Arguments) -> Vec<Step> {
             "operations ",
         ));
     }
+    // Its protocols are those of every tier.
+    steps.push(step("torture-segment", torture_of_segment(machine, arguments), "kills "));
     steps
 }
 
@@ -115,6 +119,12 @@ fn tests(machine: &Machine, arguments: &Arguments) -> String {
     };
     let vars = format!("THISCPU_TEST_SANDBOXES=all THISCPU_TEST_SLOWDOWN={slow}");
     format!("{vars} guarantees --color never --test-threads 4 {chosen}")
+}
+
+/// Returns the command that kills processes which share a segment.
+fn torture_of_segment(machine: &Machine, arguments: &Arguments) -> String {
+    let (processes, seconds) = (machine.cpus.min(8), arguments.seconds);
+    format!("thiscpu-torture segment --seconds {seconds} --processes {processes}")
 }
 
 /// Returns the command of torture.

@@ -1,0 +1,59 @@
+//! The plan of a run with processes, as the command line gives it.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::witness::WORKERS_MAX;
+use crate::plan::{parse_seconds, parse_seed};
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Plan {
+    /// Run for S seconds
+    #[arg(long = "seconds", value_name = "S", default_value = "10")]
+    #[arg(value_parser = parse_seconds, allow_negative_numbers = true)]
+    pub(super) duration: Duration,
+
+    /// End after N kills, if that comes first
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    pub(super) kills: u64,
+
+    /// Keep N processes at work
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=WORKERS_MAX as u64))]
+    processes: u64,
+
+    /// Start the random numbers at X, such as 7 or 0x7 [default: another seed each time]
+    #[arg(long, value_name = "X", default_value_t = fastrand::u32(..).into())]
+    #[arg(value_parser = parse_seed, allow_negative_numbers = true, hide_default_value = true)]
+    pub(crate) seed: u64,
+}
+
+impl Plan {
+    pub(super) fn processes(&self) -> usize {
+        self.processes as usize
+    }
+
+    pub(super) fn random(&self) -> Rng {
+        Rng::with_seed(self.seed)
+    }
+}
+
+/// What a worker process is told on its command line.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Orders {
+    /// The descriptor of the segment
+    #[arg(long)]
+    pub(super) segment: i32,
+
+    /// The descriptor of the memory in which workers say what they do
+    #[arg(long)]
+    pub(super) witness: i32,
+
+    /// The number of this worker
+    #[arg(long)]
+    pub(super) number: usize,
+
+    #[arg(long)]
+    pub(super) seed: u64,
+}

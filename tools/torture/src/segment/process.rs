@@ -1,0 +1,87 @@
+//! A worker process, as the auditor has it.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use super::worker::die_with_parent;
+
+/// A process that the auditor has started.
+pub(super) struct Process {
+    pid: i32,
+    /// It has ended and was waited for, so its number may be another one's.
+    is_over: bool,
+}
+
+/// A process that has ended without being killed, with its wait status.
+pub(super) struct Ended(pub(super) i32);
+
+impl Process {
+    /// Starts this program again as a worker, which gets the descriptors.
+    pub(super) fn start(
+        number: usize,
+        segment: BorrowedFd<'_>,
+        witness: BorrowedFd<'_>,
+        seed: u64,
+    ) -> io::Result<Process> {
+        let fds = [segment.as_raw_fd(), witness.as_raw_fd()];
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg("segment-worker")
+            .args(["--segment", &fds[0].to_string(), "--witness", &fds[1].to_string()])
+            .args(["--number", &number.to_string(), "--seed", &seed.to_string()]);
+        let prepare = move || {
+            die_with_parent();
+            for fd in fds {
+                // SAFETY: clears a flag of a descriptor of this process.
+                if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        };
+        // SAFETY: `prepare` makes system calls only, and allocates nothing.
+        let child = unsafe { command.pre_exec(prepare) }.spawn()?;
+        Ok(Process { pid: child.id() as i32, is_over: false })
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: the process has not been waited for, so its number is not another one's.
+        unsafe { libc::kill(self.pid, signal) };
+    }
+
+    /// Stops the process between two of its instructions.
+    pub(super) fn stop(&mut self) -> Result<(), Ended> {
+        self.signal(libc::SIGSTOP);
+        match self.wait(libc::WUNTRACED) {
+            status if libc::WIFSTOPPED(status) => Ok(()),
+            status => Err(Ended(status)),
+        }
+    }
+
+    pub(super) fn go_on(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    /// Kills the process, and waits until the kernel has taken it apart.
+    ///
+    /// Does nothing if it has ended.
+    pub(super) fn kill(&mut self) {
+        if !self.is_over {
+            self.signal(libc::SIGKILL);
+            self.wait(0);
+        }
+    }
+
+    fn wait(&mut self, flags: i32) -> i32 {
+        let mut status = 0;
+        // SAFETY: the status is a live local. The process is a child that was not waited for.
+        while unsafe { libc::waitpid(self.pid, &mut status, flags) } < 0 {
+            let why = io::Error::last_os_error();
+            assert_eq!(why.kind(), io::ErrorKind::Interrupted, "waitpid: {why}");
+        }
+        self.is_over = !libc::WIFSTOPPED(status);
+        status
+    }
+}
