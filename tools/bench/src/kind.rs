@@ -1,7 +1,7 @@
 //! The kinds of cases: the name of each, its contenders, and the function that measures it.
 
 use crate::{
-    contenders::{Name, budgets, counters, layers, ledgers, processes, registries},
+    contenders::{Name, budgets, counters, layers, ledgers, limits, processes, registries},
     metric::{
         ADDERS_SLOWDOWN, Metric, RESIDENT_BYTES, RESIDENT_PER_ACCOUNT, RESIDENT_PER_COUNTER,
         TIME_PER_OP, TIME_PER_SCRAPE, TIME_PER_SNAPSHOT, TIME_PER_SUM,
@@ -13,7 +13,7 @@ use crate::{
         ledger::{self, audit, snapshot_all},
         lifetime,
         memory::{self, Many},
-        metrics, shared, slowdown, threshold, token, tower,
+        metrics, shared, shared_limit, slowdown, threshold, token, tower,
         walk::{self, Cell},
     },
 };
@@ -145,6 +145,10 @@ kinds! {
         "An exact sum of 64 lanes";
     SharedAttach: Shared "attach", Fixed(1), [(&[Name::ThisCpu]) shared::attach],
         "A segment opened by path, one add to a counter in it, and the segment closed";
+    SharedFar: Shared "limit-far", Default(&[1, 2]), [limits shared_limit::far::<C>],
+        "Every process acquires a unit of a budget, and releases it, far from the limit";
+    SharedLast: Shared "limit-last", Default(&[1, 2]), [limits shared_limit::last::<C>],
+        "The only unit of a budget is acquired and released, or refused";
     LimitFar: Tower "limit-far", Default(tower::TASKS), [layers tower::limit_far::<C>],
         "A request that would wait at a limit, which is out of reach; tasks for threads";
     LimitReached: Tower "limit-reached", Default(tower::TASKS), [layers tower::limit_reached::<C>],

@@ -15,7 +15,7 @@ use thiscpu_test_support::child;
 use crate::{
     contenders::{
         Padded,
-        processes::{Contender, PROCESSES_MAX, SharedMemory, Zeroed},
+        processes::{PROCESSES_MAX, Repeated, SharedMemory, Zeroed},
     },
     cpu_wait,
     cpus::Cpus,
@@ -40,30 +40,30 @@ struct Board {
 struct Work {
     ops: AtomicU64,
     worked_ns: AtomicU64,
-    /// What only this process knows of its adds.
+    /// What only this process knows of the result.
     own: AtomicI64,
 }
 
 // SAFETY: all fields are atomics, of which zeros are a valid value, and which need no drop.
 unsafe impl Zeroed for Board {}
 
-/// Runs one slice in which `count` forked processes add to `counter`.
+/// Runs one slice in which `count` forked processes repeat what they measure.
 ///
-/// Each is pinned, warms up, and waits for the others. Then all add while `conduct` runs in the
-/// calling process. It gets a function that returns how many adds were made so far. Fails if an add
-/// was lost.
-pub(crate) fn run<C: Contender, T>(
+/// Each is pinned, warms up, and waits for the others. Then all work while `conduct` runs in the
+/// calling process. It gets a function that returns how often they have done it so far. Fails if
+/// the result is wrong.
+pub(crate) fn run<R: Repeated, T>(
     cpus: &Cpus,
     count: usize,
-    counter: &C,
+    repeated: &R,
     conduct: impl FnOnce(&dyn Fn() -> u64) -> Result<T>,
 ) -> Result<Slice<T>> {
-    ensure!(count <= PROCESSES_MAX, "{count} processes: at most {PROCESSES_MAX} can add");
+    ensure!(count <= PROCESSES_MAX, "{count} processes: at most {PROCESSES_MAX} can take part");
     let board = SharedMemory::<Board>::zeroed()?;
     let mut children = Children::default();
     for process in 0..count {
         match child::try_fork().context("cannot start a process")? {
-            0 => child::exit_with(|| work(cpus, &board, counter, process)),
+            0 => child::exit_with(|| work(cpus, &board, repeated, process)),
             id => children.0.push(id),
         }
     }
@@ -75,21 +75,20 @@ pub(crate) fn run<C: Contender, T>(
         thread::sleep(LOOK);
     }
     let own = || board.processes.iter().take(count);
-    // Relaxed: pairs with the store in `work`; a count may be a few adds old.
-    let added = || own().map(|it| it.ops.load(Relaxed)).sum();
+    // Relaxed: pairs with the store in `work`; a count may be a little old.
+    let done = || own().map(|it| it.ops.load(Relaxed)).sum();
     let started = Instant::now();
     // Release: pairs with the Acquire in `work`.
     board.is_open.store(true, Release);
-    let outcome = conduct(&added);
+    let outcome = conduct(&done);
     let elapsed = started.elapsed();
     // Relaxed: pairs with the load in `work`; a late stop does no harm.
     board.stop.store(true, Relaxed);
     children.wait()?;
-    let ops = added();
-    let all_ops = ops + u64::from(C::STEP) * count as u64;
-    // Relaxed, both: the processes have ended.
-    let sum = counter.sum() + own().map(|it| it.own.load(Relaxed)).sum::<i64>();
-    ensure!(sum == all_ops as i64, "{all_ops} was added, but the sum is {sum}");
+    let ops = done();
+    let all_ops = ops + u64::from(R::STEP) * count as u64;
+    // Relaxed: the processes have ended.
+    repeated.check(all_ops, own().map(|it| it.own.load(Relaxed)).sum())?;
     let ops_ns = match count <= cpus.len() {
         true => own().map(|it| it.worked_ns.load(Relaxed)).sum::<u64>() as f64,
         false => elapsed.as_nanos() as f64 * cpus.len() as f64,
@@ -97,8 +96,8 @@ pub(crate) fn run<C: Contender, T>(
     Ok(Slice { ops, all_ops, elapsed, ops_ns, outcome: outcome? })
 }
 
-/// Adds from start to stop, in a process of its own, and returns its exit status.
-fn work<C: Contender>(cpus: &Cpus, board: &Board, counter: &C, process: usize) -> i32 {
+/// Works from start to stop, in a process of its own, and returns its exit status.
+fn work<R: Repeated>(cpus: &Cpus, board: &Board, repeated: &R, process: usize) -> i32 {
     // The alarm is for children that hang. A slice may be longer, and the parent's end is enough.
     // SAFETY: both calls take numbers.
     unsafe {
@@ -114,11 +113,11 @@ fn work<C: Contender>(cpus: &Cpus, board: &Board, counter: &C, process: usize) -
     let mut is_warm = false;
     loop {
         // Only here, for warming up too, so that the harness adds no call to what it measures.
-        for _ in 0..C::STEP {
-            counter.add(process);
+        for _ in 0..R::STEP {
+            repeated.once(process);
         }
         if is_warm {
-            ops += u64::from(C::STEP);
+            ops += u64::from(R::STEP);
             // Relaxed: pairs with the load of the conductor, which needs only a recent count.
             own.ops.store(ops, Relaxed);
             // Relaxed: as in `run`.
@@ -140,7 +139,7 @@ fn work<C: Contender>(cpus: &Cpus, board: &Board, counter: &C, process: usize) -
     let worked = started.elapsed().saturating_sub(waited);
     // Relaxed, both: the end of the process orders them.
     own.worked_ns.store(worked.as_nanos() as u64, Relaxed);
-    own.own.store(counter.own(), Relaxed);
+    own.own.store(repeated.own(), Relaxed);
     0
 }
 

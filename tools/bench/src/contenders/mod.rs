@@ -59,6 +59,7 @@ pub(crate) mod counters;
 mod lanes;
 pub(crate) mod layers;
 pub(crate) mod ledgers;
+pub(crate) mod limits;
 mod name;
 mod percpu_counter;
 pub(crate) mod processes;

@@ -24,6 +24,7 @@ pub(crate) mod lifetime;
 pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod shared;
+pub(crate) mod shared_limit;
 pub(crate) mod slowdown;
 pub(crate) mod threshold;
 pub(crate) mod token;
@@ -43,7 +44,7 @@ named_enum! {
         Fault "fault" "Page faults are charged to an account",
         Ledger "ledger" "Accounts of many owners are charged",
         Metrics "metrics" "Metrics are incremented and scraped",
-        Shared "shared" "Processes add to one counter",
+        Shared "shared" "Processes add to one counter, or share a limit",
         Tower "tower" "Tasks send requests to a service below a layer that limits them",
         Alloc "alloc" "Objects are allocated and freed; each slice is a process of its own",
         Walk "walk" "Blocks of many sizes are freed in many orders by many threads, in one table",

@@ -26,6 +26,23 @@ unsafe impl Zeroed for Guarded {}
 /// `robust-mutex`: a count under a mutex that survives the death of its holder.
 pub(crate) struct RobustMutex(SharedMemory<Guarded>);
 
+impl RobustMutex {
+    /// Passes the count to `body` while the mutex is locked.
+    #[inline(always)]
+    pub(crate) fn locked<T>(&self, body: impl FnOnce(&AtomicI64) -> T) -> T {
+        let mutex = self.0.mutex.get();
+        // SAFETY: `try_new` has initialized the mutex.
+        if unsafe { libc::pthread_mutex_lock(mutex) } == libc::EOWNERDEAD {
+            // SAFETY: this thread has locked it. The count is right whenever its holder dies.
+            unsafe { libc::pthread_mutex_consistent(mutex) };
+        }
+        let result = body(&self.0.count);
+        // SAFETY: this thread has locked it.
+        unsafe { libc::pthread_mutex_unlock(mutex) };
+        result
+    }
+}
+
 impl Contender for RobustMutex {
     fn try_new() -> Result<Self> {
         let guarded = SharedMemory::<Guarded>::zeroed()?;
@@ -48,15 +65,7 @@ impl Contender for RobustMutex {
 
     #[inline(always)]
     fn add(&self, _process: usize) {
-        let mutex = self.0.mutex.get();
-        // SAFETY: `try_new` has initialized the mutex.
-        if unsafe { libc::pthread_mutex_lock(mutex) } == libc::EOWNERDEAD {
-            // SAFETY: this thread has locked it. The count is right whenever its holder dies.
-            unsafe { libc::pthread_mutex_consistent(mutex) };
-        }
-        increment(&self.0.count);
-        // SAFETY: this thread has locked it.
-        unsafe { libc::pthread_mutex_unlock(mutex) };
+        self.locked(increment);
     }
 
     fn sum(&self) -> i64 {
@@ -78,14 +87,40 @@ pub(crate) struct SysvSemaphore {
 }
 
 impl SysvSemaphore {
+    /// Makes a semaphore of `value`, which is at most 32,767.
+    pub(crate) fn with_value(value: i32) -> Result<Self> {
+        let guarded = SharedMemory::zeroed()?;
+        // SAFETY: the call takes numbers.
+        let id = unsafe { libc::semget(libc::IPC_PRIVATE, 1, libc::IPC_CREAT | 0o600) };
+        ensure!(id >= 0, "cannot make a semaphore: {}", io::Error::last_os_error());
+        let semaphore = Self { id, guarded };
+        // SAFETY: the call takes numbers with this command.
+        let set = unsafe { libc::semctl(id, 0, libc::SETVAL, value) };
+        (set == 0).then_some(semaphore).context("cannot set a semaphore")
+    }
+
+    pub(crate) fn value(&self) -> i32 {
+        // SAFETY: the call takes numbers with this command.
+        unsafe { libc::semctl(self.id, 0, libc::GETVAL) }
+    }
+
+    /// Changes the value; what this process has changed is undone when it ends.
+    ///
+    /// Waits if the value would be negative, or returns false with `IPC_NOWAIT` in `flags`.
     #[inline(always)]
-    fn change(&self, by: i16) {
-        let flags = libc::SEM_UNDO as i16;
+    pub(crate) fn change(&self, by: i16, flags: i32) -> bool {
+        let flags = (libc::SEM_UNDO | flags) as i16;
         let mut operation = libc::sembuf { sem_num: 0, sem_op: by, sem_flg: flags };
-        // SAFETY: the operation lives during the call. A signal may interrupt the wait.
-        while unsafe { libc::semop(self.id, &raw mut operation, 1) } != 0
-            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-        {}
+        loop {
+            // SAFETY: the operation lives during the call.
+            if unsafe { libc::semop(self.id, &raw mut operation, 1) } == 0 {
+                return true;
+            }
+            // A signal may interrupt the wait.
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return false;
+            }
+        }
     }
 }
 
@@ -94,21 +129,14 @@ impl Contender for SysvSemaphore {
     const STEP: u32 = 16;
 
     fn try_new() -> Result<Self> {
-        let guarded = SharedMemory::zeroed()?;
-        // SAFETY: the call takes numbers.
-        let id = unsafe { libc::semget(libc::IPC_PRIVATE, 1, libc::IPC_CREAT | 0o600) };
-        ensure!(id >= 0, "cannot make a semaphore: {}", io::Error::last_os_error());
-        let semaphore = Self { id, guarded };
-        // SAFETY: the call takes numbers with this command.
-        let set = unsafe { libc::semctl(id, 0, libc::SETVAL, 1) };
-        (set == 0).then_some(semaphore).context("cannot set a semaphore")
+        Self::with_value(1)
     }
 
     #[inline(always)]
     fn add(&self, _process: usize) {
-        self.change(-1);
+        self.change(-1, 0);
         increment(&self.guarded.count);
-        self.change(1);
+        self.change(1, 0);
     }
 
     fn sum(&self) -> i64 {
