@@ -246,6 +246,22 @@ fn random_ops(deaths: usize, may: May) {
     history.assert_linearizable();
 }
 
+// The threads of a process use the same pairs.
+#[test]
+fn random_ops_of_threads_are_linearizable() {
+    in_random_orders_on(&[MACHINE], 10_000, |_| {
+        let budgets: &Budgets = Box::leak(Box::new(Budgets::new()));
+        let history = Arc::new(History::default());
+        let processes = [0, 1].map(|slot| budgets.attach(slot));
+        let shared = history.clone();
+        on_threads(4, 2, move |id| {
+            let (me, history, pending) = (processes[id / 2], &*shared, Mutex::new(None));
+            Worker { budgets, me, id, may: May::Nothing, history, pending }.run();
+        });
+        history.assert_linearizable();
+    });
+}
+
 #[test]
 fn random_ops_are_linearizable() {
     in_random_orders_on(&[MACHINE], 20_000, |_| random_ops(0, May::Nothing));

@@ -7,7 +7,7 @@ use super::recall::Cursor;
 use super::slot::{Participant, World};
 use crate::budget::TryAcquireError;
 
-/// In shared mode, one operation of so many ends it, if it leaves units in the pool.
+/// In shared mode, one operation of so many ends it.
 const SHARED_OPERATIONS: u64 = if cfg!(thiscpu_model) { 8 } else { 64 };
 
 impl Parts<'_> {
@@ -90,7 +90,7 @@ impl Parts<'_> {
     /// Returns the state after a take or give, which may end shared mode.
     fn next_for_pair(&self, now: State, units: i64, operation: Operation) -> State {
         let next = now.next(units, now.mode(), operation);
-        let ends_shared = units > 0
+        let ends_shared = units >= 0
             && matches!(now.mode(), Mode::Recall | Mode::Shared)
             && next.version().is_multiple_of(SHARED_OPERATIONS);
         match ends_shared {
