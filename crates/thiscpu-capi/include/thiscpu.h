@@ -20,6 +20,7 @@
  *   thiscpu_segment            Segment            memory that processes share
  *   thiscpu_shared_counter     SharedCounter      a counter in a segment
  *   thiscpu_shared_counters    SharedCounters     counters in a segment, read at one instant
+ *   thiscpu_shared_budget      SharedBudget       a limit in a segment that processes share
  *   thiscpu_segment_view       SegmentView        a segment that a process can only read
  *   thiscpu_counter_view       CounterView        a counter in a view
  *   thiscpu_counters_view      CountersView       counters in a view, read at one instant
@@ -106,6 +107,11 @@
 #define THISCPU_CACHE_ALIGN_MAX 65536
 
 /**
+ * The largest limit of a shared budget: 2^30 - 1.
+ */
+#define THISCPU_SHARED_BUDGET_LIMIT_MAX 1073741823
+
+/**
  * The result of a call. `THISCPU_STATUS_OK` is 0.
  */
 typedef enum thiscpu_status {
@@ -189,6 +195,11 @@ typedef enum thiscpu_status {
    * The segment has no room for another object.
    */
   THISCPU_STATUS_SEGMENT_FULL,
+  /**
+   * This process cannot use budgets of the segment: too many others do, or it may be a child of
+   * vfork.
+   */
+  THISCPU_STATUS_NO_SLOT,
   /**
    * A name in a segment is empty, too long, not UTF-8, or has a control character.
    */
@@ -516,6 +527,29 @@ typedef struct thiscpu_segment thiscpu_segment;
 typedef struct thiscpu_segment_view thiscpu_segment_view;
 
 /**
+ * Units up to a limit that processes share and that is never exceeded. Rust: `SharedBudget`.
+ *
+ * The guarantees are those of `thiscpu_budget`, over all processes. If a process ends, also by
+ * `SIGKILL`, all units that it held come back. That happens at the next call that would refuse,
+ * wait or report otherwise, and within 100 ms if anybody waits.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_shared_budget_destroy`.
+ *   Any thread of a process may release the units that another one of it acquired.
+ * - Lifetime: from `thiscpu_shared_budget_open` to `thiscpu_shared_budget_destroy`. The budget
+ *   itself stays in the segment. When the last handle of the segment and of its objects is
+ *   destroyed, the units that this process held come back.
+ * - Signal handlers: `_release`, `_is_closed` and `_waiters`.
+ * - After `fork`: the child is a participant of its own and holds nothing. It must not release
+ *   units that its parent acquired.
+ * - Memory order: what a thread did before it released units happens before the return of the call
+ *   that acquires these units, in any process. A refusal orders nothing.
+ *
+ * A release of more units than the process holds is a bug of its caller, which harms the limit
+ * until the process ends.
+ */
+typedef struct thiscpu_shared_budget thiscpu_shared_budget;
+
+/**
  * A counter of 64 bits that processes share, with exact sums. Rust: `SharedCounter`.
  *
  * An add costs about one uncontended atomic addition. It never waits. A process that is killed at
@@ -726,6 +760,12 @@ typedef struct thiscpu_segment_options {
    * The default is one for each CPU that the machine can have.
    */
   uint32_t lanes;
+  /**
+   * The processes that can use budgets of a new segment at once; 1 to 1,024.
+   *
+   * The default is 64. The number is rounded up to a multiple of 8.
+   */
+  uint32_t participants;
   /**
    * The permission bits of a new file, and whether others may write to an existing one.
    *
@@ -2574,6 +2614,199 @@ enum thiscpu_status thiscpu_counters_view_len(struct thiscpu_counters_view *coun
 enum thiscpu_status thiscpu_counters_view_bounds(struct thiscpu_counters_view *counters,
                                                  struct thiscpu_bounds *bounds,
                                                  size_t capacity);
+
+/**
+ * Finds the budget of a name in a segment, or makes it; stores its handle in `*budget`.
+ *
+ * A budget that exists keeps its limit, whatever `limit` is; see
+ * `thiscpu_shared_budget_set_limit`. The first call of a process takes one of the segment's slots
+ * for it. A name is UTF-8 of 1 to 200 bytes, without control characters.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_NAME`, `INVALID_SEGMENT`, `SEGMENT_FULL`;
+ *   `OUT_OF_RANGE` if `limit` is greater than `THISCPU_SHARED_BUDGET_LIMIT_MAX`; `WRONG_KIND` if
+ *   the name is that of another kind of object; `NO_SLOT`; `SYSTEM` with `errno`.
+ * - Blocks: while the system takes memory for the file.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_open(struct thiscpu_segment *segment,
+                                               const char *name,
+                                               uint64_t limit,
+                                               struct thiscpu_shared_budget **budget);
+
+/**
+ * Destroys a handle, which no thread may use during or after this call. The budget stays.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_destroy(struct thiscpu_shared_budget *budget);
+
+/**
+ * Acquires `n` units, or none. Never waits for units.
+ *
+ * Costs one locked instruction if this process has credit on this CPU; otherwise two exchanges of
+ * 16 bytes. A refusal makes a system call for each process that holds units.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `EXHAUSTED`, `CLOSED`; in a child that can take no slot also
+ *   `NO_SLOT`, and `SYSTEM` with `errno`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_try_acquire(struct thiscpu_shared_budget *budget,
+                                                      uint64_t n);
+
+/**
+ * Acquires `n` units; blocks until they are available, or the budget is closed.
+ *
+ * First come, first served, over all processes. A request above the limit blocks until the limit
+ * is raised, and so does every request that comes after it.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `CLOSED`; in a child that can take no slot also `NO_SLOT`, and
+ *   `SYSTEM` with `errno`.
+ * - Blocks: until `n` units are available, or the budget is closed.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_acquire(struct thiscpu_shared_budget *budget, uint64_t n);
+
+/**
+ * Acquires `n` units; blocks until they are available, for at most `timeout_ns` nanoseconds.
+ *
+ * Otherwise like `thiscpu_shared_budget_acquire`. `UINT64_MAX` is 584 years: no timeout, in
+ * practice.
+ *
+ * - NULL: not allowed.
+ * - Returns: as `thiscpu_shared_budget_acquire`; `EXHAUSTED` if the time is over.
+ * - Blocks: until `n` units are available, the budget is closed, or the time is over.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_acquire_timeout(struct thiscpu_shared_budget *budget,
+                                                          uint64_t n,
+                                                          uint64_t timeout_ns);
+
+/**
+ * Acquires `n` units; blocks until they are available, or until a deadline.
+ *
+ * `deadline_ns` is in nanoseconds of `CLOCK_MONOTONIC`. Otherwise like
+ * `thiscpu_shared_budget_acquire`.
+ *
+ * - NULL: not allowed.
+ * - Returns: as `thiscpu_shared_budget_acquire`; `EXHAUSTED` if the deadline is over.
+ * - Blocks: until `n` units are available, the budget is closed, or the deadline is over.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_acquire_deadline(struct thiscpu_shared_budget *budget,
+                                                           uint64_t n,
+                                                           uint64_t deadline_ns);
+
+/**
+ * Releases `n` units, which another thread of this process may have acquired.
+ *
+ * Costs one locked instruction, or two exchanges of 16 bytes near the limit; if it grants units to
+ * a waiter, also a system call. More than `THISCPU_SHARED_BUDGET_LIMIT_MAX` units count as that
+ * many.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_release(struct thiscpu_shared_budget *budget, uint64_t n);
+
+/**
+ * Stores in `*available` how many units are available at one instant of the call.
+ *
+ * While anybody waits for units it stores 0. For a closed budget it stores how many units nobody
+ * holds. Takes the credit of all processes back, and asks the kernel about each that holds units.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_available(struct thiscpu_shared_budget *budget,
+                                                    uint64_t *available);
+
+/**
+ * Stores in `*acquired` how many units are held, in all processes, at one instant of the call.
+ *
+ * Costs as much as `thiscpu_shared_budget_available`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_acquired(struct thiscpu_shared_budget *budget,
+                                                   uint64_t *acquired);
+
+/**
+ * Stores the limit in `*limit`. Costs two loads.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_limit(struct thiscpu_shared_budget *budget,
+                                                uint64_t *limit);
+
+/**
+ * Changes the limit, for all processes, at one instant of the call.
+ *
+ * A limit below the units held takes nothing from their holders. Then no units are granted until
+ * enough units have been released.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if `limit` is greater than
+ *   `THISCPU_SHARED_BUDGET_LIMIT_MAX`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_set_limit(struct thiscpu_shared_budget *budget,
+                                                    uint64_t limit);
+
+/**
+ * Closes the budget for all processes: ends all waits, and refuses all later acquires.
+ *
+ * Units that are held stay held; release them as usual. A budget cannot be opened again as long as
+ * the segment exists; closing it twice does nothing.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_close(struct thiscpu_shared_budget *budget);
+
+/**
+ * Stores in `*closed` whether the budget is closed. Costs one load.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_is_closed(struct thiscpu_shared_budget *budget,
+                                                    bool *closed);
+
+/**
+ * Stores in `*waiters` how many threads and tasks wait for units, in all processes.
+ *
+ * Looks at each waiter of the segment. The number includes waiters of processes whose end nobody
+ * has noticed yet.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_waiters(struct thiscpu_shared_budget *budget,
+                                                  size_t *waiters);
 
 /**
  * Prepares the calling thread for a child of `clone(CLONE_VM)` that uses the library.

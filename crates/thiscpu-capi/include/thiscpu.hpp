@@ -65,6 +65,30 @@ inline void check(thiscpu_status status) {
     }
 }
 
+/// Converts a duration; one of 292 years or more is unlimited.
+template <class Rep, class Period>
+std::uint64_t nanoseconds(std::chrono::duration<Rep, Period> time) {
+    // In `double` first, which cannot overflow.
+    std::chrono::duration<double, std::nano> about = time;
+    if (!(about.count() > 0)) {
+        return 0;
+    }
+    if (about.count() >= 9.2e18) {
+        return UINT64_MAX;
+    }
+    auto exact = std::chrono::duration_cast<std::chrono::nanoseconds>(time);
+    return static_cast<std::uint64_t>(exact.count());
+}
+
+/// Returns whether units were acquired, or throws.
+inline bool granted(thiscpu_status status) {
+    if (status == THISCPU_STATUS_EXHAUSTED || status == THISCPU_STATUS_CLOSED) {
+        return false;
+    }
+    detail::check(status);
+    return true;
+}
+
 /// Owns a handle and destroys it. After a move there is no handle.
 template <class T, thiscpu_status (*Destroy)(T *)> class handle {
   public:
@@ -281,7 +305,68 @@ class shared_counters
     }
 };
 
-/// Memory that processes share, and the counters in it. See thiscpu_segment.
+/// Units up to a limit that processes share. segment::budget makes it. See thiscpu_shared_budget.
+class shared_budget : public detail::handle<thiscpu_shared_budget, thiscpu_shared_budget_destroy> {
+  public:
+    shared_budget(const segment &segment, const char *name, std::uint64_t limit);
+
+    /// Acquires `n` units or none. Returns whether it did. Never waits for units.
+    [[nodiscard]] bool try_acquire(std::uint64_t n) {
+        return detail::granted(thiscpu_shared_budget_try_acquire(handle_, n));
+    }
+    /// Acquires `n` units; blocks until they are available. Returns false if the budget is closed.
+    [[nodiscard]] bool acquire(std::uint64_t n) {
+        return detail::granted(thiscpu_shared_budget_acquire(handle_, n));
+    }
+    /// Acquires `n` units; blocks for at most `timeout`. Returns whether it did.
+    template <class Rep, class Period>
+    [[nodiscard]] bool acquire_for(std::uint64_t n, std::chrono::duration<Rep, Period> timeout) {
+        return detail::granted(
+            thiscpu_shared_budget_acquire_timeout(handle_, n, detail::nanoseconds(timeout)));
+    }
+    /// Acquires `n` units; blocks until `deadline`. Returns whether it did.
+    [[nodiscard]] bool acquire_until(std::uint64_t n,
+                                     std::chrono::steady_clock::time_point deadline) {
+        // This clock is CLOCK_MONOTONIC on Linux.
+        auto since_start = detail::nanoseconds(deadline.time_since_epoch());
+        return detail::granted(thiscpu_shared_budget_acquire_deadline(handle_, n, since_start));
+    }
+    /// Releases `n` units that this process has acquired.
+    void release(std::uint64_t n) { detail::check(thiscpu_shared_budget_release(handle_, n)); }
+    /// Returns how many units are available at one instant; 0 while anybody waits.
+    std::uint64_t available() const { return number(thiscpu_shared_budget_available); }
+    /// Returns how many units are held, in all processes, at one instant.
+    std::uint64_t acquired() const { return number(thiscpu_shared_budget_acquired); }
+    /// Returns the limit.
+    std::uint64_t limit() const { return number(thiscpu_shared_budget_limit); }
+    /// Changes the limit, for all processes.
+    void set_limit(std::uint64_t limit) {
+        detail::check(thiscpu_shared_budget_set_limit(handle_, limit));
+    }
+    /// Ends all waits, and refuses all later acquires, of all processes.
+    void close() { detail::check(thiscpu_shared_budget_close(handle_)); }
+    /// Returns whether the budget is closed.
+    bool is_closed() const {
+        bool closed;
+        detail::check(thiscpu_shared_budget_is_closed(handle_, &closed));
+        return closed;
+    }
+    /// Returns how many threads and tasks wait, in all processes.
+    std::size_t waiters() const {
+        std::size_t waiters;
+        detail::check(thiscpu_shared_budget_waiters(handle_, &waiters));
+        return waiters;
+    }
+
+  private:
+    std::uint64_t number(thiscpu_status (*query)(thiscpu_shared_budget *, std::uint64_t *)) const {
+        std::uint64_t number;
+        detail::check(query(handle_, &number));
+        return number;
+    }
+};
+
+/// Memory that processes share, and the objects in it. See thiscpu_segment.
 class segment : public detail::handle<thiscpu_segment, thiscpu_segment_close> {
   public:
     /// Creates a segment at a path where nothing is.
@@ -345,6 +430,10 @@ class segment : public detail::handle<thiscpu_segment, thiscpu_segment_close> {
     shared_counters counters(const char *name, std::size_t count) const {
         return shared_counters(*this, name, count);
     }
+    /// Returns the budget of a name, and makes it with `limit` units if there is none.
+    shared_budget budget(const char *name, std::uint64_t limit) const {
+        return shared_budget(*this, name, limit);
+    }
 
   private:
     segment() noexcept = default;
@@ -352,6 +441,11 @@ class segment : public detail::handle<thiscpu_segment, thiscpu_segment_close> {
 
 inline shared_counter::shared_counter(const segment &segment, const char *name) {
     detail::check(thiscpu_shared_counter_open(segment.get(), name, &handle_));
+}
+
+inline shared_budget::shared_budget(const segment &segment, const char *name,
+                                    std::uint64_t limit) {
+    detail::check(thiscpu_shared_budget_open(segment.get(), name, limit, &handle_));
 }
 
 inline shared_counters::shared_counters(const segment &segment, const char *name,
@@ -534,7 +628,7 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
 
     /// Acquires `n` units or none. Returns whether it did. Never waits for units.
     [[nodiscard]] bool try_acquire(std::uint64_t n) {
-        return granted(thiscpu_budget_try_acquire(handle_, n));
+        return detail::granted(thiscpu_budget_try_acquire(handle_, n));
     }
     /// Acquires as many units as are available, at most `n`. Returns how many.
     [[nodiscard]] std::uint64_t try_acquire_up_to(std::uint64_t n) {
@@ -544,19 +638,19 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
     }
     /// Acquires `n` units; blocks until they are available. Returns false if the budget is closed.
     [[nodiscard]] bool acquire(std::uint64_t n) {
-        return granted(thiscpu_budget_acquire(handle_, n));
+        return detail::granted(thiscpu_budget_acquire(handle_, n));
     }
     /// Acquires `n` units; blocks for at most `timeout`. Returns whether it did.
     template <class Rep, class Period>
     [[nodiscard]] bool acquire_for(std::uint64_t n, std::chrono::duration<Rep, Period> timeout) {
-        return granted(thiscpu_budget_acquire_timeout(handle_, n, nanoseconds(timeout)));
+        return detail::granted(thiscpu_budget_acquire_timeout(handle_, n, detail::nanoseconds(timeout)));
     }
     /// Acquires `n` units; blocks until `deadline`. Returns whether it did.
     [[nodiscard]] bool acquire_until(std::uint64_t n,
                                      std::chrono::steady_clock::time_point deadline) {
         // This clock is CLOCK_MONOTONIC on Linux.
-        auto since_start = nanoseconds(deadline.time_since_epoch());
-        return granted(thiscpu_budget_acquire_deadline(handle_, n, since_start));
+        auto since_start = detail::nanoseconds(deadline.time_since_epoch());
+        return detail::granted(thiscpu_budget_acquire_deadline(handle_, n, since_start));
     }
     /// Releases `n` units, which any thread acquired.
     void release(std::uint64_t n) { detail::check(thiscpu_budget_release(handle_, n)); }
@@ -570,7 +664,7 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
     /// Acquires `n` units as a lease that keeps the budget alive, or nothing. Never waits.
     [[nodiscard]] std::optional<owned_lease> try_owned_lease(std::uint64_t n) {
         thiscpu_lease *lease;
-        if (!granted(thiscpu_budget_try_lease(handle_, n, &lease))) {
+        if (!detail::granted(thiscpu_budget_try_lease(handle_, n, &lease))) {
             return std::nullopt;
         }
         return owned_lease(lease);
@@ -578,7 +672,7 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
     /// Sets `n` units aside, or none. Never waits for units.
     [[nodiscard]] std::optional<reserve> try_reserve(std::uint64_t n) {
         thiscpu_reserve *units;
-        if (!granted(thiscpu_budget_try_reserve(handle_, n, &units))) {
+        if (!detail::granted(thiscpu_budget_try_reserve(handle_, n, &units))) {
             return std::nullopt;
         }
         return reserve(units);
@@ -625,27 +719,6 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
     }
 
   private:
-    /// Converts a duration; one of 292 years or more is unlimited.
-    template <class Rep, class Period>
-    static std::uint64_t nanoseconds(std::chrono::duration<Rep, Period> time) {
-        // In `double` first, which cannot overflow.
-        std::chrono::duration<double, std::nano> about = time;
-        if (!(about.count() > 0)) {
-            return 0;
-        }
-        if (about.count() >= 9.2e18) {
-            return UINT64_MAX;
-        }
-        auto exact = std::chrono::duration_cast<std::chrono::nanoseconds>(time);
-        return static_cast<std::uint64_t>(exact.count());
-    }
-    static bool granted(thiscpu_status status) {
-        if (status == THISCPU_STATUS_EXHAUSTED || status == THISCPU_STATUS_CLOSED) {
-            return false;
-        }
-        detail::check(status);
-        return true;
-    }
     std::uint64_t number(thiscpu_status (*query)(thiscpu_budget *, std::uint64_t *)) const {
         std::uint64_t number;
         detail::check(query(handle_, &number));

@@ -127,7 +127,7 @@ impl From<SegmentError> for Status {
         use SegmentErrorKind as Kind;
         note(format_args!("{error}"));
         match *error.kind() {
-            Kind::System { errno, .. } => of_errno(errno),
+            Kind::System { errno, .. } | Kind::CannotReopen { errno } => of_errno(errno),
             Kind::NotASegment
             | Kind::ForeignByteOrder
             | Kind::OtherFormat { .. }
@@ -139,6 +139,7 @@ impl From<SegmentError> for Status {
             Kind::InvalidName => Status::InvalidName,
             Kind::OtherKind => Status::WrongKind,
             Kind::Full => Status::SegmentFull,
+            Kind::TooManyParticipants { .. } | Kind::InVforkScope => Status::NoSlot,
             Kind::NoSuchObject => Status::NoSuchObject,
             _ => Status::Internal,
         }

@@ -26,6 +26,7 @@ pub mod prefill;
 pub mod reserve;
 pub mod segment;
 pub mod segment_view;
+pub mod shared_budget;
 pub mod shared_counter;
 pub mod shared_counters;
 pub mod stack;

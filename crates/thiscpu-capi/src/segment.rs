@@ -43,6 +43,10 @@ pub struct ThiscpuSegmentOptions {
     ///
     /// The default is one for each CPU that the machine can have.
     pub lanes: u32,
+    /// The processes that can use budgets of a new segment at once; 1 to 1,024.
+    ///
+    /// The default is 64. The number is rounded up to a multiple of 8.
+    pub participants: u32,
     /// The permission bits of a new file, and whether others may write to an existing one.
     ///
     /// The default is 0600. The `umask` has no effect.
@@ -62,12 +66,16 @@ unsafe fn options_of(options: *const ThiscpuSegmentOptions) -> Result<SegmentOpt
         return Ok(all);
     }
     // SAFETY: the caller guarantees that the pointer is misaligned or leads to options.
-    let &ThiscpuSegmentOptions { max_bytes, lanes, mode, owner } = unsafe { deref(options) }?;
+    let &ThiscpuSegmentOptions { max_bytes, lanes, participants, mode, owner } =
+        unsafe { deref(options) }?;
     if max_bytes != 0 {
         all.max_bytes(max_bytes);
     }
     if lanes != 0 {
         all.lanes(lanes);
+    }
+    if participants != 0 {
+        all.participants(participants);
     }
     if mode != 0 {
         all.mode(mode);

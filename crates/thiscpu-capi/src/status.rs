@@ -48,6 +48,9 @@ pub enum Status {
     UntrustedSegment,
     /// The segment has no room for another object.
     SegmentFull,
+    /// This process cannot use budgets of the segment: too many others do, or it may be a child of
+    /// vfork.
+    NoSlot,
     /// A name in a segment is empty, too long, not UTF-8, or has a control character.
     InvalidName,
     /// The object of this name is of another kind, or has another number of counters.
@@ -139,6 +142,10 @@ pub(crate) fn message(status: i32) -> &'static CStr {
         }
         () if is(Status::SegmentFull) => {
             c"segment full: it has no room for another object; create it with more max_bytes"
+        }
+        () if is(Status::NoSlot) => {
+            c"no slot: too many processes use budgets of the segment; let one end, or create the \
+               segment with more participants"
         }
         () if is(Status::InvalidName) => {
             c"invalid name: use 1 to 200 bytes of UTF-8 without control characters"

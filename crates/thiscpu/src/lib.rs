@@ -19,7 +19,7 @@
 //! | [`Counters`] | several counters that are read at one instant |
 //! | [`Budget`] | a limit on units in use: about 1 ns a call while there is room |
 //! | [`Ledger`] | counters for each of many owners, such as tenants: [`Account`]s |
-//! | [`Segment`] | counters that several processes share: [`SharedCounter`], [`SharedCounters`] |
+//! | [`Segment`] | what processes share: [`SharedCounter`], [`SharedCounters`], [`SharedBudget`] |
 //! | [`Cache`] | objects of one type, allocated from and freed to arrays on each CPU |
 //! | [`PerCpu`], [`PerCpuPair`], [`PerCpuStack`] | words, pairs and lists, one for each CPU |
 //!
@@ -81,6 +81,7 @@
 /// [`PerCpu`]: crate::PerCpu
 /// [`Reserve`]: crate::Reserve
 /// [`Segment`]: crate::Segment
+/// [`SharedBudget`]: crate::SharedBudget
 /// [`acquire_async`]: crate::Budget::acquire_async
 /// [`with_batch`]: crate::Counter::with_batch
 /// [benchmarks]: https://github.com/thiscpu/thiscpu/blob/main/docs/benchmarks.md

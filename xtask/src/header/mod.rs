@@ -53,6 +53,7 @@ const HEADERS: [Header; 2] = [
             "shared_counter",
             "shared_counters",
             "segment_view",
+            "shared_budget",
             "vfork",
         ],
     },

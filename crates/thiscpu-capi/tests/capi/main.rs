@@ -55,6 +55,7 @@ programs_in_c! {
     pair_works_from_c: "pair.c",
     stack_works_from_c: "stack.c",
     segment_works_from_c: "segment.c",
+    shared_budget_works_from_c: "shared_budget.c",
     errors_are_reported_as_statuses: "errors.c",
     calls_report_when_a_sandbox_denies_fences: "sandbox.c",
     handles_return_memory: "memory.c",

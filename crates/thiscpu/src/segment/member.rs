@@ -202,6 +202,7 @@ impl World for Member {
     }
 
     fn wake(&self, waiter: &Waiter) {
+        let _errno = errno::save();
         futex::wake(waiter.wakes(), 1, Scope::Shared);
     }
 }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use super::budget::{Participant, Wait, Waiting};
 use super::shared_budget::SharedBudget;
 use super::shared_error::SharedAcquireError;
-use crate::sys::atomic::Ordering::Acquire;
+use crate::sys::atomic::{AtomicU32, Ordering::Acquire};
 use crate::sys::errno;
 use crate::sys::futex::{self, Scope};
 
 /// A waiter looks at least as often.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl SharedBudget {
     /// Acquires `n` units; blocks until they are available, or the budget is closed.
@@ -93,24 +93,26 @@ impl SharedBudget {
                     if left().is_some_and(|left| left.is_zero()) {
                         return self.try_acquire(n);
                     }
-                    std::thread::sleep(left().unwrap_or(LOOK_EVERY).min(LOOK_EVERY));
+                    // Not `thread::sleep`, which is a cancellation point.
+                    let (nobody, at_most) = (AtomicU32::new(0), left().unwrap_or(LOOK_EVERY));
+                    futex::wait(&nobody, 0, Some(at_most.min(LOOK_EVERY)), Scope::Process);
                 }
             }
         }
     }
 
-    pub(super) fn enqueue(&self, me: Participant, n: u64) -> Wait {
+    fn enqueue(&self, me: Participant, n: u64) -> Wait {
         self.parts().enqueue(me, self.lane(), n, &*self.member)
     }
 
     /// Looks whether a wait is over.
-    pub(super) fn look(&self, me: Participant, waiting: Waiting) -> Wait {
+    fn look(&self, me: Participant, waiting: Waiting) -> Wait {
         self.member.keep_lock_at_times();
         self.parts().poll(waiting, me, &*self.member)
     }
 
     /// Leaves the queue, unless the wait is over.
-    pub(super) fn leave_queue(&self, waiting: Waiting) -> Wait {
+    fn leave_queue(&self, waiting: Waiting) -> Wait {
         self.parts().cancel(waiting, &*self.member)
     }
 

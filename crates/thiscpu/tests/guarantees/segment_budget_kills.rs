@@ -227,9 +227,9 @@ fn killed_leaves_return_everything() {
 fn recoveries_may_be_killed() {
     let mut recoveries = 0;
     // Each recovery takes many steps.
-    let calls = [CALLS[1], CALLS[4], CALLS[8], CALLS[10]];
+    let calls = [CALLS[0], CALLS[4], CALLS[5], CALLS[8], CALLS[10]];
     let (state, prepare) = STATES[3];
-    for (call, act) in calls.into_iter().skip(if scale::is_quick() { 2 } else { 0 }) {
+    for (call, act) in calls.into_iter().skip(if scale::is_quick() { 3 } else { 0 }) {
         let two = Two::new();
         prepare(&two);
         let images = images_of(&two.segment, || act(&two));
@@ -247,7 +247,7 @@ fn recoveries_may_be_killed() {
     assert!(recoveries >= 8, "{recoveries} images of recoveries");
 }
 
-/// Two participants for signal handlers.
+/// Returns two participants for signal handlers.
 fn shared() -> &'static Two {
     static SHARED: OnceLock<Two> = OnceLock::new();
     SHARED.get_or_init(Two::new)

@@ -291,7 +291,7 @@ static void stacks() {
 }
 
 static void segments() {
-    auto segment = thiscpu::segment::anonymous({1 << 20, 2, 0, 0});
+    auto segment = thiscpu::segment::anonymous({1 << 20, 2, 0, 0, 0});
     CHECK(segment.lanes() == 2);
     auto requests = segment.counter("requests");
     requests += 3;
@@ -303,6 +303,17 @@ static void segments() {
     auto pair = segment.counters("pair", 2);
     pair.add(1, 9);
     CHECK(pair.len() == 2 && (pair.snapshot() == std::vector<std::int64_t>{0, 9}));
+    auto limit = segment.budget("limit", 5);
+    CHECK(limit.try_acquire(3) && !limit.try_acquire(3));
+    CHECK(!limit.acquire_for(3, std::chrono::milliseconds(1)));
+    CHECK(limit.acquire(2));
+    CHECK(!limit.acquire_until(1, std::chrono::steady_clock::now()));
+    CHECK(limit.available() == 0 && limit.acquired() == 5 && limit.waiters() == 0);
+    limit.set_limit(6);
+    CHECK(segment.budget("limit", 1).limit() == 6);
+    limit.release(5);
+    limit.close();
+    CHECK(limit.is_closed() && limit.acquired() == 0);
     std::string path = "/dev/shm/thiscpu-classes-" + std::to_string(getpid());
     auto named = thiscpu::segment::create(path.c_str());
     named.counter("requests").add(1);
