@@ -48,6 +48,7 @@ impl Parts<'_> {
         n: u64,
         world: &impl World,
     ) -> Result<(), TryAcquireError> {
+        self.use_slot(me.slot);
         let mut cursor = Cursor::default();
         // Whether all that participants held which were dead before this call has come back.
         let mut has_reclaimed = false;
@@ -63,8 +64,10 @@ impl Parts<'_> {
                 Mode::PerCpu | Mode::Recall => self.recall(now, &mut cursor, world),
                 // After a look without success, because another process may reclaim meanwhile.
                 Mode::Shared | Mode::Queued if !has_reclaimed => {
-                    has_reclaimed = !self.reclaim_dead(me, world);
-                    self.serve(world);
+                    has_reclaimed = !self.reclaim_dead(now, me, world);
+                    if now.mode() == Mode::Queued {
+                        self.serve(world);
+                    }
                 }
                 // The load of the first word of `now` is the instant of the refusal.
                 Mode::Shared => {
@@ -116,6 +119,7 @@ impl Parts<'_> {
         if n == 0 {
             return;
         }
+        self.use_slot(me.slot);
         loop {
             let now = self.settle(world);
             let operation = Operation::on_pair(Kind::Give, n, (me.slot, lane));

@@ -21,7 +21,7 @@ impl Parts<'_> {
     ///
     /// Recalls, as a refusal does. The units of participants that have ended are free.
     pub(crate) fn instant(&self, me: Participant, world: &impl World) -> Instant {
-        self.reclaim_dead(me, world);
+        self.reclaim_dead(self.settle(world), me, world);
         loop {
             let now = self.recall_all(world);
             let limit = self.record.limit.first().min(UNITS_MAX);

@@ -4,7 +4,10 @@ use super::pair::Pair;
 use super::pool::{LANES_MAX, Pool, SLOTS_MAX, UNITS_MAX};
 use super::slot::Slot;
 use super::waiter::Waiter;
-use crate::sys::atomic::AtomicU64;
+use crate::sys::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire},
+};
 use crate::sys::double::Double;
 
 /// The words of a budget that all participants use: one cache line.
@@ -16,6 +19,8 @@ pub(crate) struct Record {
     pub(super) limit: Double,
     /// The ticket of the next waiter.
     pub(super) tickets: AtomicU64,
+    /// One more than the highest slot that has used the budget.
+    used_slots: AtomicU64,
 }
 
 impl Record {
@@ -30,6 +35,7 @@ impl Record {
             pool: Pool::new(limit),
             limit: Double::new([limit, 0]),
             tickets: AtomicU64::new(0),
+            used_slots: AtomicU64::new(0),
         }
     }
 }
@@ -130,4 +136,27 @@ pub(crate) struct Parts<'a> {
     pub(crate) waiters: &'a [Waiter],
     /// The number of the budget in the segment, by which its waiters are found.
     pub(crate) id: u64,
+}
+
+impl Parts<'_> {
+    /// Returns the number of slots, from 0 on, whose pairs may not be zeros.
+    pub(super) fn used_slots(&self) -> u32 {
+        // Acquire: pairs with the exchange below. A caller has loaded the pool before, so it sees
+        // the slots of all operations that it saw.
+        let used = self.record.used_slots.load(Acquire);
+        used.min(u64::from(self.slots.count())) as u32
+    }
+
+    /// Counts a slot as used, before its first operation.
+    pub(super) fn use_slot(&self, slot: u32) {
+        let mut used = self.record.used_slots.load(Acquire);
+        while used <= u64::from(slot) {
+            let next = u64::from(slot) + 1;
+            // AcqRel: the exchange of the pool comes after it.
+            match self.record.used_slots.compare_exchange(used, next, AcqRel, Acquire) {
+                Ok(_) => return,
+                Err(found) => used = found,
+            }
+        }
+    }
 }

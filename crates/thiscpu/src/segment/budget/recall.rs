@@ -42,7 +42,7 @@ impl Parts<'_> {
 
     /// Returns a slot and lane whose pair must be pulled, after one look at all of them.
     fn find_credit(&self, cursor: &mut Cursor) -> Option<(u32, u32)> {
-        let (slots, lanes) = (u64::from(self.slots.count()), u64::from(self.pairs.lanes()));
+        let (slots, lanes) = (u64::from(self.used_slots()), u64::from(self.pairs.lanes()));
         let mut looked_at = 0;
         while looked_at < slots * lanes {
             let (slot, lane) = ((cursor.0 / lanes % slots) as u32, (cursor.0 % lanes) as u32);

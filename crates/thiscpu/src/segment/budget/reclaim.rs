@@ -1,7 +1,7 @@
 //! How the units of a dead participant come back.
 
 use super::memory::{Parts, Slots};
-use super::pool::{Kind, Mode, Operation};
+use super::pool::{Kind, Mode, Operation, State};
 use super::slot::{Participant, SlotState, World};
 use super::waiter::{Waiter, WaiterState};
 
@@ -9,11 +9,10 @@ impl Parts<'_> {
     /// Reclaims from participants that have ended, as far as they matter for this budget.
     ///
     /// They matter if they have units, or are first in the queue. Returns whether there was one.
-    pub(super) fn reclaim_dead(&self, me: Participant, world: &impl World) -> bool {
-        // An operation that is committed, but not applied, is not in the pairs yet.
-        let now = self.settle(world);
+    /// `now` is settled: an operation that is not applied is in no pair yet.
+    pub(super) fn reclaim_dead(&self, now: State, me: Participant, world: &impl World) -> bool {
         let mut any = false;
-        for slot in 0..self.slots.count() {
+        for slot in 0..self.used_slots() {
             any |= slot != me.slot && self.has_units(slot) && self.reclaim_if_dead(slot, world);
         }
         // Each round takes one waiter out of the queue.

@@ -73,7 +73,7 @@ impl Parts<'_> {
     /// A waiter calls this when it is woken, and from time to time. A participant that was killed
     /// in the middle of a call keeps it waiting no longer than that.
     pub(crate) fn poll(&self, waiting: Waiting, me: Participant, world: &impl World) -> Wait {
-        self.reclaim_dead(me, world);
+        self.reclaim_dead(self.settle(world), me, world);
         self.look(waiting, world)
     }
 
