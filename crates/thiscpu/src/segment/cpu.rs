@@ -8,13 +8,17 @@ use crate::sys::machine::Machine as _;
 use crate::sys::rseq;
 use crate::sys::startup;
 
-/// Returns the CPU that this thread is on, or was on a moment ago.
+/// Returns a lane below `count`: usually that of the CPU that this thread is on.
 #[inline(always)]
-pub(super) fn hint() -> u32 {
-    match rseq::cpu_hint() {
-        Some(cpu) => cpu,
-        None => slow_hint(),
-    }
+pub(super) fn lane(count: u32) -> u32 {
+    let cpu = rseq::cpu_or_any();
+    if cpu < count { cpu } else { other_lane(count) }
+}
+
+/// Returns a lane if the CPU is unknown, or if there are more CPUs than lanes.
+#[inline(never)]
+fn other_lane(count: u32) -> u32 {
+    rseq::cpu_hint().unwrap_or_else(slow_hint) % count
 }
 
 /// Registers the thread if this library registers threads, and asks the system for the CPU.

@@ -104,6 +104,17 @@ impl First {
         (self.delta().wrapping_add(FULL) as u64) >= 2 * FULL as u64
     }
 
+    #[inline(always)]
+    fn is_sealed_or_full(self) -> bool {
+        if cfg!(thiscpu_model) {
+            return self.is_sealed() || self.is_full();
+        }
+        const { assert!(FULL == 1 << (62 - DELTA_AT) || cfg!(thiscpu_model)) };
+        // One branch for both: delta is full if its two highest bits differ. After the rotation
+        // that is bit 0, and the seal is bit 1.
+        (self.0 ^ self.0 << 1).rotate_left(1) & 3 != 0
+    }
+
     fn is_sealed_for(self, epoch: u64) -> bool {
         self.0 & TAG == First::new(0, epoch, SEALED).0
     }
@@ -129,10 +140,11 @@ impl Bank {
     #[inline(always)]
     pub(super) fn add_small(&self, n: i64) -> Added {
         let old = First(self.0.add_first((n as u64) << DELTA_AT));
-        if old.is_sealed() {
-            return Added::Void;
+        match old.is_sealed_or_full() {
+            false => Added::Counted,
+            true if old.is_sealed() => Added::Void,
+            true => Added::Full,
         }
-        if old.is_full() { Added::Full } else { Added::Counted }
     }
 
     /// Adds any amount, saves delta, and opens the bank if it is sealed.

@@ -53,7 +53,7 @@ impl<const N: usize, const LANES: usize> SharedCounters<N, LANES> {
                 Self::lanes(&self.negative)
             }),
         };
-        lanes.add(counter, &self.epoch, cpu, n);
+        lanes.add(counter, &self.epoch, cpu % LANES as u32, n);
     }
 
     /// Returns the values of all counters at one instant.

@@ -83,7 +83,7 @@ impl Place {
     #[inline(always)]
     pub(super) fn add(&self, counter: usize, n: i64) {
         match n >= 0 {
-            true => self.positive.add(counter, self.epoch(), cpu::hint(), n),
+            true => self.positive.add(counter, self.epoch(), cpu::lane(self.positive.len()), n),
             false => self.subtract(counter, n),
         }
     }
@@ -92,7 +92,7 @@ impl Place {
     #[inline(never)]
     fn subtract(&self, counter: usize, n: i64) {
         let lanes = self.negative().or_else(|| self.use_negative()).unwrap_or(self.positive);
-        lanes.add(counter, self.epoch(), cpu::hint(), n);
+        lanes.add(counter, self.epoch(), cpu::lane(lanes.len()), n);
     }
 
     /// Returns the banks for negative amounts, if they are in use.

@@ -57,10 +57,15 @@ impl Lanes {
         unsafe { &*self.first.byte_add(at) }
     }
 
-    /// Adds to a counter, in a lane near the CPU that this thread is on.
+    /// Returns the number of lanes.
     #[inline(always)]
-    pub(super) fn add(&self, counter: usize, epoch: &AtomicU64, cpu: u32, n: i64) {
-        let lane = if cpu < self.count { cpu } else { cpu % self.count };
+    pub(super) fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Adds to a counter, in a lane below their number.
+    #[inline(always)]
+    pub(super) fn add(&self, counter: usize, epoch: &AtomicU64, lane: u32, n: i64) {
         // Acquire: pairs with the exchange in `try_sum`. The bank that this epoch names is accessed
         // after the epoch.
         let now = epoch.load(Acquire);

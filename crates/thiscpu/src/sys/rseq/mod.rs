@@ -35,5 +35,5 @@ pub(crate) use area::{
 pub use registration::Registrar;
 pub(crate) use registration::{Registration, probe, register_if_ours, unregister_forever};
 #[cfg(not(thiscpu_model))]
-pub(crate) use thread::cpu_hint;
+pub(crate) use thread::{cpu_hint, cpu_or_any};
 pub(crate) use thread::{index, is_registered, node};

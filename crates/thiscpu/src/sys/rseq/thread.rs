@@ -36,14 +36,23 @@ pub(crate) fn index() -> usize {
 #[cfg(not(thiscpu_model))]
 #[inline(always)]
 pub(crate) fn cpu_hint() -> Option<u32> {
-    // Relaxed: the number leads to memory that each thread has since its start.
-    let offset = HINT.load(Relaxed);
-    if offset == 0 {
+    // Relaxed: as in `cpu_or_any`.
+    if HINT.load(Relaxed) == 0 {
         return None;
     }
-    let cpu: i32;
+    i32::try_from(cpu_or_any()).ok().map(|cpu| cpu as u32)
+}
+
+/// Returns what [`cpu_hint`] does, or any number if the CPU is unknown.
+#[cfg(not(thiscpu_model))]
+#[inline(always)]
+pub(crate) fn cpu_or_any() -> u32 {
+    // Relaxed: the number leads to memory that each thread has since its start.
+    let offset = HINT.load(Relaxed);
+    let cpu: u32;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a published offset leads to `cpu_id` of an area in this thread's static TLS.
+    // SAFETY: a published offset leads to `cpu_id` of an area in this thread's static TLS. Before,
+    // it is 0, which leads to the first word of the thread's control block.
     unsafe {
         core::arch::asm!("mov {0:e}, fs:[{1}]", out(reg) cpu, in(reg) offset,
             options(nostack, readonly, preserves_flags));
@@ -54,7 +63,7 @@ pub(crate) fn cpu_hint() -> Option<u32> {
         core::arch::asm!("mrs {0}, tpidr_el0", "ldr {0:w}, [{0}, {1}]", out(reg) cpu,
             in(reg) offset, options(nostack, readonly, preserves_flags));
     }
-    u32::try_from(cpu).ok()
+    cpu
 }
 
 /// Returns the NUMA node of the calling thread, if its area shows it (Linux 6.3).
