@@ -239,11 +239,10 @@ static void forks(void) {
     make(LARGE);
     struct object *object = alloc();
     *object->uses = 3;
-    OK(thiscpu_constructed_cache_free(cache, object));
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        CHECK(*alloc()->uses == 3);
+        CHECK(*object->uses == 3);
         *object->uses = 4;
         OK(thiscpu_constructed_cache_free(cache, object));
         close_empty();
@@ -251,7 +250,7 @@ static void forks(void) {
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
-    CHECK(*alloc()->uses == 3 && alive == 1);
+    CHECK(*object->uses == 3 && alive == 1);
     OK(thiscpu_constructed_cache_free(cache, object));
     close_empty();
 }
