@@ -134,8 +134,7 @@ impl SharedBudget {
     /// Returns the lane of the CPU that this thread is on.
     #[inline(always)]
     pub(super) fn lane(&self) -> u32 {
-        let (cpu, lanes) = (cpu::hint(), self.member.mapping.layout.lanes as u32);
-        if cpu < lanes { cpu } else { cpu % lanes }
+        cpu::lane(self.member.mapping.layout.lanes as u32)
     }
 
     /// Returns the participant that this process is, if it has a slot.
