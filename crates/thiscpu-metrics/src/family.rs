@@ -1,11 +1,20 @@
 //! Families: the series of a name.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use thiscpu::Counters;
 
 use crate::{
-    counter::Counter,
+    builder::Settings,
+    counter::{Counter, Repr, RowCounter},
     error::Kind,
-    gauge::Gauge,
+    gauge::{CurrentScrape, Gauge},
     histogram::Histogram,
     name::{self, Labels},
     presence::Presence,
@@ -60,13 +69,40 @@ pub(crate) struct Series {
 }
 
 /// The handle of a series.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) enum Instrument {
     Counter(Counter),
     Gauge(Gauge),
     Histogram(Histogram),
     /// A value that a structure of the program has, which is read at each scrape.
     Shown,
+}
+
+/// Returns a number that no other series of the process has.
+pub(crate) fn next_id() -> u64 {
+    static SO_FAR: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: each call gets another number, which orders nothing.
+    SO_FAR.fetch_add(1, Relaxed)
+}
+
+impl Instrument {
+    /// Returns an instrument that no scrape shows.
+    pub(crate) fn detached(
+        kind: Kind,
+        name: &str,
+        settings: &Settings,
+        current_scrape: &Arc<CurrentScrape>,
+    ) -> Instrument {
+        let id = next_id();
+        match kind {
+            Kind::Counter => {
+                let own = RowCounter::new(id, Arc::new(Counters::new()), 0);
+                Instrument::Counter(Counter(Repr::Row(Arc::new(own))))
+            }
+            Kind::Gauge => Instrument::Gauge(Gauge::new(id, current_scrape)),
+            Kind::Histogram => Instrument::Histogram(Histogram::new(id, settings.bounds(name))),
+        }
+    }
 }
 
 /// A request for a series.

@@ -90,6 +90,10 @@ struct Base {
 }
 
 impl Gauge {
+    pub(crate) fn new(id: u64, current_scrape: &Arc<CurrentScrape>) -> Gauge {
+        Gauge(Arc::new(Core::new(id, Arc::clone(current_scrape))))
+    }
+
     /// Adds `amount`.
     ///
     /// # Panics

@@ -81,6 +81,10 @@ pub(crate) struct Core {
 }
 
 impl Histogram {
+    pub(crate) fn new(id: u64, bounds: &Arc<Bounds>) -> Histogram {
+        Histogram(Arc::new(Core::new(id, Arc::clone(bounds))))
+    }
+
     /// Records an observation.
     ///
     /// # Panics

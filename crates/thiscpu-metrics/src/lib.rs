@@ -6,6 +6,7 @@
 //! - [`Registry`] registers and reads series. Its [`Builder`] sets groups, which are read at one
 //!   instant, and buckets.
 //! - [`Counter`], [`Gauge`] and [`Histogram`] are handles of series.
+//! - [`Family`] finds the series of one metric by labels of a type of the program.
 //! - [`Registry::register`] shows structures of the program: counters, budgets, ledgers, caches.
 //! - [`Recorder`] is for programs and libraries that use the
 //!   [`metrics`](https://docs.rs/metrics) facade.
@@ -44,10 +45,12 @@ mod exemplar;
 mod family;
 mod format;
 mod gauge;
+mod handle;
 mod handles;
 mod histogram;
 #[cfg(feature = "http")]
 mod http;
+mod label_set;
 #[cfg(feature = "malloc")]
 mod malloc;
 mod media;
@@ -57,6 +60,7 @@ mod opentelemetry;
 #[cfg(feature = "opentelemetry")]
 mod points;
 mod presence;
+mod readers;
 mod reading;
 mod recorder;
 mod register;
@@ -69,8 +73,10 @@ mod slots;
 mod source;
 mod state;
 mod structures;
+mod table;
 mod text;
 mod timer;
+mod typed_family;
 mod unregister;
 
 #[cfg(feature = "opentelemetry")]
@@ -81,13 +87,15 @@ pub use callbacks::{CallbackTop, CallbackValues};
 pub use counter::Counter;
 pub use error::{Error, Kind};
 pub use gauge::Gauge;
+pub use handle::Handle;
 pub use histogram::Histogram;
 #[cfg(feature = "http")]
 pub use http::Endpoint;
+pub use label_set::{LabelSet, LabelValues};
 pub use media::Format;
 pub use recorder::Recorder;
 pub use registry::Registry;
 pub use shown::Show;
 pub use structures::{AccountCounter, Labeled, TopAccounts};
 pub use timer::Timer;
-pub use unregister::Handle;
+pub use typed_family::{Family, FamilyHandle};

@@ -5,8 +5,10 @@ use metrics::{CounterFn, GaugeFn, HistogramFn, Key, KeyName, Metadata, SharedStr
 use crate::{
     counter::{CounterRef, GroupCounter, Repr, RowCounter},
     error::{Error, Kind},
-    family::{Instrument, Request},
-    gauge, histogram,
+    family::Request,
+    gauge,
+    handle::Handle,
+    histogram,
     name::{self, NameKind, sanitize},
     registry::Registry,
 };
@@ -23,14 +25,14 @@ use crate::{
 /// format list these. They are tried again once a metric or a structure was removed.
 ///
 /// Each use of a macro, such as `counter!(...)`, looks its series up. For a known series that takes
-/// a read lock, on a word that other CPUs may use, and may allocate. So keep the handle where speed
-/// matters. A look-up of a known series never waits for a scrape. Registering a new one, and the
-/// facade's `describe_*`, may.
+/// no lock and never waits. But the facade copies the labels, and threads that use one series share
+/// the count of its handles. So keep the handle where speed matters. Registering a new series, and
+/// the facade's `describe_*`, may wait for a scrape.
 ///
-/// Because of that lock, the macros must not be used in signal handlers. They must not be used in a
-/// child of `fork` either, if another thread of the parent might have been in one at the time: the
-/// child might wait forever. Handles that were looked up before may be used where those of a
-/// [`Registry`] may.
+/// The macros must not be used in signal handlers, because they allocate. They must not be used in
+/// a child of `fork` either, if another thread of the parent might have registered a series at the
+/// time: the child might wait forever. Handles that were looked up before may be used where those
+/// of a [`Registry`] may.
 ///
 /// ```
 /// let registry = thiscpu_metrics::Registry::new();
@@ -66,18 +68,19 @@ impl Registry {
 }
 
 impl Recorder {
-    /// Returns the series; `None`, after recording the error, if it cannot be registered.
-    fn instrument(&self, kind: Kind, key: &Key) -> Option<Instrument> {
+    /// Returns a new series; `None`, after recording the error, if it cannot be registered.
+    fn register<H: Handle>(&self, key: &Key) -> Option<H> {
         let name = sanitize(NameKind::Metric, key.name());
         let labels: Vec<_> = key
             .labels()
             .map(|label| (sanitize(NameKind::Label, label.key()), label.value()))
             .collect();
         let labels: Vec<_> = labels.iter().map(|(label, value)| (&**label, *value)).collect();
-        let name = name::of_kind(kind, &name);
-        let request = Request { kind, name: &name, origin: key.name(), help: "", labels: &labels };
+        let name = name::of_kind(H::KIND, &name);
+        let origin = key.name();
+        let request = Request { kind: H::KIND, name: &name, origin, help: "", labels: &labels };
         match self.registry.find_or_add(&request) {
-            Ok((instrument, _)) => Some(instrument),
+            Ok((handle, _)) => Some(handle),
             Err(error) => {
                 self.registry.state().rejected.add(error);
                 None
@@ -105,12 +108,7 @@ impl metrics::Recorder for Recorder {
     }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> metrics::Counter {
-        let counter = self.registry.handles().counters.get_or(key, || {
-            match self.instrument(Kind::Counter, key)? {
-                Instrument::Counter(counter) => Some(counter),
-                _ => None,
-            }
-        });
+        let counter = self.registry.handles().counters.get_or(key, || self.register(key));
         match counter.map(|counter| counter.0) {
             Some(Repr::Row(own)) => metrics::Counter::from_arc(own),
             Some(Repr::Group(member)) => metrics::Counter::from_arc(member),
@@ -119,22 +117,12 @@ impl metrics::Recorder for Recorder {
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> metrics::Gauge {
-        let gauge = self.registry.handles().gauges.get_or(key, || {
-            match self.instrument(Kind::Gauge, key)? {
-                Instrument::Gauge(gauge) => Some(gauge),
-                _ => None,
-            }
-        });
+        let gauge = self.registry.handles().gauges.get_or(key, || self.register(key));
         gauge.map_or_else(metrics::Gauge::noop, |gauge| metrics::Gauge::from_arc(gauge.0))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> metrics::Histogram {
-        let histogram = self.registry.handles().histograms.get_or(key, || {
-            match self.instrument(Kind::Histogram, key)? {
-                Instrument::Histogram(histogram) => Some(histogram),
-                _ => None,
-            }
-        });
+        let histogram = self.registry.handles().histograms.get_or(key, || self.register(key));
         let noop = metrics::Histogram::noop;
         histogram.map_or_else(noop, |histogram| metrics::Histogram::from_arc(histogram.0))
     }
@@ -191,6 +179,7 @@ mod tests {
     use metrics::{Level, Recorder as _};
 
     use super::*;
+    use crate::table::Evict as _;
 
     #[test]
     fn known_handles_are_found_during_a_scrape() {
@@ -216,5 +205,22 @@ mod tests {
             outcome.unwrap();
         });
         assert!(registry.render().contains("hits_total 2\n"));
+    }
+
+    /// Frees the name while a look-up is being rejected.
+    #[test]
+    fn rejection_is_forgotten_if_it_may_be_outdated() {
+        let (registry, key) = (Registry::new(), Key::from_static_name("a"));
+        let (table, counter) = (&registry.handles().counters, registry.counter("a", "", &[]));
+        let rejected = table.get_or(&key, || {
+            table.forget_rejected();
+            None
+        });
+        assert!(rejected.is_none());
+        assert!(table.get_or(&key, || None).is_none());
+        // This one is not outdated, so it is kept until it is forgotten.
+        assert!(table.get_or(&key, || counter.clone().ok()).is_none());
+        table.forget_rejected();
+        assert!(table.get_or(&key, || counter.ok()).is_some());
     }
 }

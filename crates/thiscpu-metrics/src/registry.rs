@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::{
     builder::{Builder, Settings},
     counter::Counter,
-    error::{Error, Kind},
+    error::Error,
     family::{Instrument, Request},
     gauge::{CurrentScrape, Gauge},
+    handle::{Handle, Opaque},
     handles::Handles,
     histogram::Histogram,
     media::Format,
@@ -84,10 +85,7 @@ impl Registry {
     /// If a name or label is invalid or reserved (`le`, `__*`), if the series exists, or if the
     /// name has another kind or help text.
     pub fn counter(&self, name: &str, help: &str, labels: Labels<'_>) -> Result<Counter, Error> {
-        match self.add(Kind::Counter, name, help, labels)? {
-            Instrument::Counter(counter) => Ok(counter),
-            _ => unreachable!("a request for a counter returns a counter"),
-        }
+        self.add(name, help, labels)
     }
 
     /// Registers a gauge. Waits for a current scrape.
@@ -97,10 +95,7 @@ impl Registry {
     /// Those of [`counter`](Registry::counter), and [`Error::InvalidGroup`] if the name is in a
     /// group.
     pub fn gauge(&self, name: &str, help: &str, labels: Labels<'_>) -> Result<Gauge, Error> {
-        match self.add(Kind::Gauge, name, help, labels)? {
-            Instrument::Gauge(gauge) => Ok(gauge),
-            _ => unreachable!("a request for a gauge returns a gauge"),
-        }
+        self.add(name, help, labels)
     }
 
     /// Registers a histogram, with the buckets of the [`Builder`]. Waits for a current scrape.
@@ -115,10 +110,7 @@ impl Registry {
         help: &str,
         labels: Labels<'_>,
     ) -> Result<Histogram, Error> {
-        match self.add(Kind::Histogram, name, help, labels)? {
-            Instrument::Histogram(histogram) => Ok(histogram),
-            _ => unreachable!("a request for a histogram returns a histogram"),
-        }
+        self.add(name, help, labels)
     }
 
     /// Returns all series in the text format of Prometheus (0.0.4), in the order of registration.
@@ -174,27 +166,34 @@ impl Registry {
         self.state().rejected.errors().to_vec()
     }
 
-    fn add(
-        &self,
-        kind: Kind,
-        name: &str,
-        help: &str,
-        labels: Labels<'_>,
-    ) -> Result<Instrument, Error> {
+    fn add<H: Handle>(&self, name: &str, help: &str, labels: Labels<'_>) -> Result<H, Error> {
         // As it was given, for the error.
         name::check(name)?;
-        let (origin, name) = (name, name::of_kind(kind, name));
-        let request = Request { kind, name: &name, origin, help, labels };
+        let (origin, name) = (name, name::of_kind(H::KIND, name));
+        let request = Request { kind: H::KIND, name: &name, origin, help, labels };
         match self.find_or_add(&request)? {
-            (instrument, false) => Ok(instrument),
+            (handle, false) => Ok(handle),
             (_, true) => Err(Error::DuplicateSeries { series: name::series(&name, labels)? }),
         }
     }
 
-    /// Returns the series, and whether it existed before.
-    pub(crate) fn find_or_add(&self, request: &Request<'_>) -> Result<(Instrument, bool), Error> {
+    /// Returns the handle of a series, and whether the series existed before.
+    pub(crate) fn find_or_add<H: Handle>(&self, request: &Request<'_>) -> Result<(H, bool), Error> {
         let Shared { settings, current_scrape, .. } = &*self.shared;
-        self.state().find_or_add(request, settings, current_scrape)
+        let (instrument, is_known) = self.state().find_or_add(request, settings, current_scrape)?;
+        Ok((of_kind(instrument), is_known))
+    }
+
+    /// Returns a handle that no scrape shows.
+    pub(crate) fn detached<H: Handle>(&self, name: &str) -> H {
+        let Shared { settings, current_scrape, .. } = &*self.shared;
+        of_kind(Instrument::detached(H::KIND, name, settings, current_scrape))
+    }
+
+    /// Checks that a series of this kind, with these names of labels, can be registered.
+    pub(crate) fn check(&self, request: &Request<'_>) -> Result<(), Error> {
+        name::series(request.name, request.labels)?;
+        self.state().admit(request, &self.shared.settings).map(drop)
     }
 
     /// Registers series of the process's `thiscpu-malloc`: totals, and some of each size class.
@@ -241,18 +240,21 @@ impl Registry {
     /// Decides which series are shown, by the values of a scrape, and frees others.
     pub(crate) fn let_idle_series_go(&self, state: &mut State, values: &Values) {
         let handles = &self.shared.handles;
-        let has_idle = state.update_presence(values, &self.shared.settings);
+        state.update_presence(values, &self.shared.settings);
         if state.hidden.is_empty() {
             return;
         }
-        if has_idle {
-            handles.evict(|id| state.hidden.contains(&id));
-        } else {
-            handles.evict_if_new(|id| state.hidden.contains(&id));
-        }
+        // All of them: a look-up that began before a series was hidden may have added its handle.
+        let hidden: Vec<u64> = state.hidden.iter().copied().collect();
+        handles.evict(&hidden);
         state.free_hidden();
         handles.retry_rejected(state);
     }
+}
+
+/// Returns the handle of an instrument that was requested as one of its kind.
+fn of_kind<H: Handle>(instrument: Instrument) -> H {
+    H::of(Opaque(instrument)).expect("a request for a kind returns an instrument of it")
 }
 
 impl Builder {

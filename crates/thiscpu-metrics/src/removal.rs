@@ -102,13 +102,10 @@ impl State {
     }
 
     /// Shows hidden series that have changed, and hides those that were idle for too long.
-    ///
-    /// Returns whether there is one of the latter.
-    pub(crate) fn update_presence(&mut self, values: &Values, settings: &Settings) -> bool {
+    pub(crate) fn update_presence(&mut self, values: &Values, settings: &Settings) {
         if self.hidden.is_empty() && !settings.has_idle_timeout() {
-            return false;
+            return;
         }
-        let mut has_idle = false;
         let now = Instant::now();
         for family in self.families.values_mut() {
             let timeout = settings.idle_timeout(family.kind);
@@ -127,11 +124,9 @@ impl State {
                 } else if timeout.is_some_and(|timeout| presence.is_idle(now, timeout)) {
                     presence.hide(value);
                     self.hidden.insert(series.id);
-                    has_idle = true;
                 }
             }
         }
-        has_idle
     }
 
     /// Frees hidden series without handles. The facade's caches have no handles of them.
@@ -273,17 +268,53 @@ mod tests {
         time::Duration,
     };
 
-    use metrics::{Label, Level, Metadata, Recorder as _};
+    use metrics::{Key, Label, Level, Metadata, Recorder as _};
 
-    use crate::{error::Kind, registry::Registry};
+    use crate::{
+        counter::Counter,
+        error::Kind,
+        label_set::{LabelSet, LabelValues},
+        registry::Registry,
+    };
 
-    /// Looks series up while scrapes free them, and adds the last values that scrapes showed.
     #[test]
-    fn no_increment_is_lost_while_idle_series_go_away() {
+    fn no_increment_by_the_facade_is_lost_while_idle_series_go_away() {
+        let registry = registry_without_idle_series();
+        let recorder = registry.recorder();
+        assert_nothing_is_lost(&registry, |series| {
+            let metadata = Metadata::new("", Level::INFO, None);
+            let key = Key::from_parts("hits", vec![Label::new("i", series.to_string())]);
+            recorder.register_counter(&key, &metadata).increment(1);
+        });
+    }
+
+    #[test]
+    fn no_increment_by_a_family_is_lost_while_idle_series_go_away() {
+        struct Number(u64);
+
+        impl LabelSet for Number {
+            type Static = Number;
+            const NAMES: &'static [&'static str] = &["i"];
+
+            fn push_values(&self, values: &mut impl LabelValues) {
+                values.push_display(self.0);
+            }
+        }
+
+        let registry = registry_without_idle_series();
+        let hits = registry.family::<Number, Counter>("hits", "").unwrap();
+        let increment = |series| hits.get_or_create(&Number(series)).increment(1);
+        assert_nothing_is_lost(&registry, increment);
+    }
+
+    fn registry_without_idle_series() -> Registry {
+        Registry::builder().idle_timeout(&[Kind::Counter], Duration::ZERO).build().unwrap()
+    }
+
+    /// Increments series while scrapes free them, and adds the last values that scrapes showed.
+    fn assert_nothing_is_lost(registry: &Registry, increment: impl Fn(u64) + Sync) {
         const SERIES: usize = 3;
         const EACH: u64 = 20_000;
-        let timeout = Duration::ZERO;
-        let registry = Registry::builder().idle_timeout(&[Kind::Counter], timeout).build().unwrap();
         let is_over = AtomicBool::new(false);
         // By the number of the series: each life of a series has another one.
         let mut last: HashMap<u64, u64> = HashMap::new();
@@ -299,12 +330,8 @@ mod tests {
             let adders: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {
-                        let recorder = registry.recorder();
-                        let metadata = Metadata::new("", Level::INFO, None);
                         for i in 0..EACH {
-                            let label = Label::new("i", (i % SERIES as u64).to_string());
-                            let key = metrics::Key::from_parts("hits", vec![label]);
-                            recorder.register_counter(&key, &metadata).increment(1);
+                            increment(i % SERIES as u64);
                             if i % 64 == 0 {
                                 thread::yield_now();
                             }
@@ -317,10 +344,10 @@ mod tests {
                 is_over.store(true, SeqCst);
             });
             while !is_over.load(SeqCst) {
-                scrape(&registry);
+                scrape(registry);
             }
         });
-        scrape(&registry);
+        scrape(registry);
         assert_eq!(last.values().sum::<u64>(), 2 * EACH);
         assert!(last.len() > SERIES, "no series went away");
     }

@@ -2,10 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::Arc,
 };
 
 use thiscpu::Counters;
@@ -15,9 +12,9 @@ use crate::{
     counter::{Counter, GroupCounter, ROW_LEN, Repr, RowCounter},
     error::{Error, Kind},
     exemplar::millis_now,
-    family::{self, Family, Instrument, Request, Samples, Series},
-    gauge::{self, CurrentScrape, Gauge},
-    histogram::{self, Histogram},
+    family::{self, Family, Instrument, Request, Samples, Series, next_id},
+    gauge::{CurrentScrape, Gauge},
+    histogram::Histogram,
     name::{self, Labels},
     presence::Presence,
     rejected::Rejected,
@@ -56,13 +53,6 @@ pub(crate) struct State {
     pub(crate) scrapes: u64,
 }
 
-/// Returns a number that no other series of the process has.
-fn next_id() -> u64 {
-    static SO_FAR: AtomicU64 = AtomicU64::new(0);
-    // Relaxed: each call gets another number, which orders nothing.
-    SO_FAR.fetch_add(1, Relaxed)
-}
-
 impl State {
     /// Returns the requested series, and whether it existed before.
     pub(crate) fn find_or_add(
@@ -72,7 +62,7 @@ impl State {
         current_scrape: &Arc<CurrentScrape>,
     ) -> Result<(Instrument, bool), Error> {
         let series = name::series(request.name, request.labels)?;
-        let family = self.family(request)?;
+        let (family, membership) = self.admit(request, settings)?;
         if let Some(&id) = self.series.get(&series) {
             let known = self.series_mut(id);
             if let Instrument::Shown = known.instrument {
@@ -85,13 +75,6 @@ impl State {
                 self.hidden.remove(&id);
             }
             return Ok((instrument, !was_hidden));
-        }
-        let membership = settings.membership(request.name);
-        if let (Some(membership), Kind::Gauge | Kind::Histogram) = (membership, request.kind) {
-            let reason =
-                format!("{} is a {}; groups contain only counters", request.name, request.kind);
-            let group = settings.group_name(membership.group).to_owned();
-            return Err(Error::InvalidGroup { group, reason });
         }
         // No error is returned from here on.
         let family = family.unwrap_or_else(|| self.add_family(request));
@@ -112,6 +95,23 @@ impl State {
         };
         self.add_series(family, series, (id, slot, index), instrument.clone());
         Ok((instrument, false))
+    }
+
+    /// Returns the family and the group of the requested series, if the request fits them.
+    pub(crate) fn admit(
+        &self,
+        request: &Request<'_>,
+        settings: &Settings,
+    ) -> Result<(Option<u64>, Option<Membership>), Error> {
+        let family = self.family(request)?;
+        let membership = settings.membership(request.name);
+        if let (Some(membership), Kind::Gauge | Kind::Histogram) = (membership, request.kind) {
+            let reason =
+                format!("{} is a {}; groups contain only counters", request.name, request.kind);
+            let group = settings.group_name(membership.group).to_owned();
+            return Err(Error::InvalidGroup { group, reason });
+        }
+        Ok((family, membership))
     }
 
     /// Adds the series of a structure of the program; none of them, if one cannot be added.
@@ -325,9 +325,9 @@ impl State {
         id: u64,
         current_scrape: &Arc<CurrentScrape>,
     ) -> (usize, usize, Instrument) {
-        let core = Arc::new(gauge::Core::new(id, Arc::clone(current_scrape)));
-        let slot = self.slots.add(Source::Gauge(Arc::clone(&core)));
-        (slot, 0, Instrument::Gauge(Gauge(core)))
+        let gauge = Gauge::new(id, current_scrape);
+        let slot = self.slots.add(Source::Gauge(Arc::clone(&gauge.0)));
+        (slot, 0, Instrument::Gauge(gauge))
     }
 
     fn add_histogram(
@@ -336,8 +336,8 @@ impl State {
         name: &str,
         settings: &Settings,
     ) -> (usize, usize, Instrument) {
-        let core = Arc::new(histogram::Core::new(id, Arc::clone(settings.bounds(name))));
-        let slot = self.slots.add(Source::Histogram(Arc::clone(&core)));
-        (slot, 0, Instrument::Histogram(Histogram(core)))
+        let histogram = Histogram::new(id, settings.bounds(name));
+        let slot = self.slots.add(Source::Histogram(Arc::clone(&histogram.0)));
+        (slot, 0, Instrument::Histogram(histogram))
     }
 }

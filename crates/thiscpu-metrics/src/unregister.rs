@@ -1,44 +1,10 @@
 //! Removal of series from a registry.
 
 use crate::{
-    counter::Counter,
-    gauge::Gauge,
-    histogram::Histogram,
+    handle::Handle,
     name::{self, Labels},
     registry::Registry,
 };
-
-/// A handle of a series: [`Counter`], [`Gauge`] or [`Histogram`].
-///
-/// This trait is sealed: other crates cannot implement it.
-pub trait Handle: Identity {}
-
-impl<H: Identity> Handle for H {}
-
-/// The part of [`Handle`] that other crates cannot implement.
-pub trait Identity {
-    /// Returns the number of the series.
-    #[doc(hidden)]
-    fn id(&self) -> u64;
-}
-
-impl Identity for Counter {
-    fn id(&self) -> u64 {
-        Counter::id(self)
-    }
-}
-
-impl Identity for Gauge {
-    fn id(&self) -> u64 {
-        self.0.id
-    }
-}
-
-impl Identity for Histogram {
-    fn id(&self) -> u64 {
-        self.0.id
-    }
-}
 
 impl Registry {
     /// Removes the series of a handle, and returns whether the registry had it.
@@ -120,7 +86,7 @@ impl Registry {
         let mut ids: Vec<u64> = ids.iter().copied().filter(|&id| state.is_shown(id)).collect();
         // As everywhere under the lock, no hash table is created: that can be a cancellation point.
         ids.sort_unstable();
-        self.handles().evict(|id| ids.binary_search(&id).is_ok());
+        self.handles().evict(&ids);
         state.remove(&ids);
         self.handles().retry_rejected(&mut state);
         ids.len()

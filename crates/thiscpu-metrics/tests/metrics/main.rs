@@ -3,6 +3,7 @@
 mod edges;
 mod errors;
 mod facade;
+mod families;
 mod http;
 mod instants;
 mod malloc;
