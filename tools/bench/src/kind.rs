@@ -131,8 +131,17 @@ kinds! {
     Increment: Metrics "increment", Default(&[1, 2]), [registries metrics::increment::<C>],
         "One counter of a registry incremented through a handle";
     LookUp: Metrics "look-up", Default(&[1, 2]),
-        [(&[Name::MetricsExporter, Name::PrometheusClient, Name::ThisCpuFacade]) metrics::look_up],
-        "A counter with a label looked up, by the facade or in a family, and incremented";
+        [(registries::look_up::ALL) metrics::look_up::<64, 1, true>],
+        "One of 64 counters with a label looked up and incremented; none only makes the key";
+    LookUpStatic: Metrics "look-up-static", Default(&[1, 2]),
+        [(registries::look_up::ALL) metrics::look_up::<64, 1, false>],
+        "The same, with a value in the program's text, which nobody copies";
+    LookUpLabels: Metrics "look-up-labels", Default(&[1, 2]),
+        [(registries::look_up::ALL) metrics::look_up::<64, 6, true>],
+        "One of 64 counters with six labels looked up and incremented";
+    LookUpMany: Metrics "look-up-many", Default(&[1, 2]),
+        [(registries::look_up::ALL) metrics::look_up::<10_000, 1, true>],
+        "One of 10,000 counters with a label looked up and incremented";
     Scrape: Metrics "scrape", Fixed(metrics::SCRAPE_THREADS), [registries metrics::scrape::<C>],
         "The text of 100,000 counters, all incremented on two CPUs since the last scrape";
     SharedAdd: Shared "add", Default(&[1, 2]), [processes shared::add::<C>],
@@ -209,7 +218,15 @@ impl Kind {
         let can_run = self.info().contenders;
         let is_able = |name: &Name| can_run.contains(name);
         let mut names: Vec<Name> = requested.iter().copied().filter(is_able).collect();
-        let has_baseline = matches!(self, Self::Syscalls | Self::FaultSyscalls);
+        let has_baseline = matches!(
+            self,
+            Self::Syscalls
+                | Self::FaultSyscalls
+                | Self::LookUp
+                | Self::LookUpStatic
+                | Self::LookUpLabels
+                | Self::LookUpMany
+        );
         if has_baseline && !names.is_empty() {
             names.insert(0, Name::Nothing);
         }

@@ -3,10 +3,13 @@
 //! | case | an operation |
 //! |---|---|
 //! | `increment` | every thread adds 1 to one counter, through a handle |
-//! | `look-up` | every thread looks up 64 labeled counters in turn, and adds 1 to each |
+//! | `look-up` | every thread looks up 64 counters with a label in turn, and adds 1 to each |
+//! | `look-up-labels` | 64 counters with six labels |
+//! | `look-up-static` | 64 counters with a label, whose value no contender copies |
+//! | `look-up-many` | 10,000 counters with a label |
 //! | `scrape` | a scrape of 100,000 counters, all incremented on two CPUs since the last one |
 
-use std::time::Instant;
+use std::{sync::LazyLock, time::Instant};
 
 use anyhow::ensure;
 
@@ -14,7 +17,11 @@ use super::{Measured, Setting};
 use crate::{
     contenders::{
         Name,
-        registries::{self, Contender, total},
+        registries::{
+            Contender,
+            look_up::{self, LookUp},
+            total,
+        },
     },
     metric::{SERIES, TIME_PER_OP, TIME_PER_SCRAPE},
     slice, stats,
@@ -24,8 +31,8 @@ use crate::{
 const COUNTERS: usize = 100_000;
 const COUNTERS_OF_TRIAL: usize = 1_000;
 
-/// The number of counters that are looked up in turn.
-const LOOKED_UP: usize = 64;
+/// The largest number of counters that are looked up in turn.
+const LOOKED_UP_MAX: usize = 10_000;
 
 /// The threads that increment them, each on a CPU of its own if there are two.
 pub(crate) const SCRAPE_THREADS: usize = 2;
@@ -52,31 +59,44 @@ pub(crate) fn increment<C: Contender>(setting: &Setting<'_>) -> Measured {
     Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])
 }
 
-/// Measures the time to look a labeled counter up and to increment it.
+/// Measures the time to look one of `SERIES` counters with `N` labels up and to increment it.
 ///
-/// Fails if an increment was lost.
-pub(crate) fn look_up(setting: &Setting<'_>) -> Measured {
-    match setting.contender {
-        Name::MetricsExporter => look_up_in::<registries::MetricsExporter>(setting),
-        Name::PrometheusClient => look_up_in::<registries::PrometheusClient>(setting),
-        _ => look_up_in::<registries::ThisCpuFacade>(setting),
-    }
+/// The program has just made the path, or else has it in its own text. Fails if an increment was
+/// lost.
+pub(crate) fn look_up<const SERIES: usize, const N: usize, const MADE: bool>(
+    setting: &Setting<'_>,
+) -> Measured {
+    let measure = match setting.contender {
+        Name::MetricsExporter => look_up_in::<look_up::MetricsExporter<N>, N>,
+        Name::PrometheusClient => look_up_in::<look_up::PrometheusClient<N>, N>,
+        Name::ThisCpu => look_up_in::<look_up::ThisCpu<N>, N>,
+        Name::ThisCpuFacade => look_up_in::<look_up::ThisCpuFacade<N>, N>,
+        _ => look_up_in::<look_up::Nothing<N>, N>,
+    };
+    measure(setting, SERIES, MADE)
 }
 
-fn look_up_in<C: Contender>(setting: &Setting<'_>) -> Measured {
-    let registry = C::new();
-    let labels: Vec<_> = (0..LOOKED_UP).map(|number| format!("/page/{number}")).collect();
-    labels.iter().for_each(|label| drop(registry.counter(label)));
+fn look_up_in<C: LookUp<N>, const N: usize>(
+    setting: &Setting<'_>,
+    series: usize,
+    made: bool,
+) -> Measured {
+    static PATHS: LazyLock<Vec<String>> =
+        LazyLock::new(|| (0..LOOKED_UP_MAX).map(|number| format!("/page/{number}")).collect());
+    let (registry, paths) = (C::new(), &PATHS[..series]);
+    paths.iter().for_each(|path| registry.increment(path, made));
     let prepare = |_| {
-        let mut next = labels.iter().cycle();
+        let mut next = paths.iter().cycle();
         let registry = &registry;
         move || {
-            next.next().into_iter().for_each(|label| registry.look_up_and_increment(label));
+            next.next().into_iter().for_each(|path| registry.increment(path, made));
             Ok(())
         }
     };
     let slice = setting.slice(256, prepare)?;
-    ensure_total(&registry.scrape(), slice.all_ops)?;
+    if setting.contender != Name::Nothing {
+        ensure_total(&registry.scrape(), slice.all_ops + series as u64)?;
+    }
     Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])
 }
 

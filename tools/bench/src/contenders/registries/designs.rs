@@ -72,10 +72,6 @@ impl Contender for PrometheusClient {
         counter.inc();
     }
 
-    fn look_up_and_increment(&self, label: &str) {
-        self.family.get_or_create(&[("path", label.to_owned())]).inc();
-    }
-
     fn scrape(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string does not fail");

@@ -3,6 +3,7 @@
 pub(crate) use self::designs::{MetricsExporter, PrometheusClient, ThisCpu, ThisCpuFacade};
 
 mod designs;
+pub(crate) mod look_up;
 #[cfg(test)]
 mod tests;
 
@@ -23,13 +24,6 @@ pub(crate) trait Contender: Send + Sync + Sized {
     fn counter(&self, label: &str) -> Self::Handle;
 
     fn increment(counter: &Self::Handle);
-
-    /// Looks the counter with this label up, which exists, and increments it.
-    ///
-    /// The label's text is copied, as for one that a program has just made.
-    fn look_up_and_increment(&self, label: &str) {
-        Self::increment(&self.counter(label));
-    }
 
     fn scrape(&self) -> String;
 }
