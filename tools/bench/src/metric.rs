@@ -106,6 +106,10 @@ metrics! {
         "Time of an operation with a thousand counters";
     LIFETIME_RATIO: Median "lifetime_ratio" "ratio" "this / alone"
         "Time of an operation with a million counters / with a thousand, round by round";
+    TIME_PER_OP_FRESH: Median "time_per_op_fresh" "ns" "fresh"
+        "Time to make and use one of a million new counters, and to drop it with all others";
+    FRESH_RATIO: Median "fresh_ratio" "ratio" "this / fresh"
+        "Time of an operation with a million counters / of new counters, round by round";
     TIME_PER_CREATE: Median "time_per_create" "ns" "time per create"
         "Time to make a counter or to open an account";
 }

@@ -2,18 +2,23 @@
 //!
 //! An operation drops a counter and makes another, which it adds to until the counter takes memory
 //! in the lanes. A slice with a thousand counters comes first: their memory is as fresh as it ever
-//! is. Then there are a million, of which each operation replaces a random one. So after a while
-//! free memory is scattered over that of all counters. Only this library takes part: no other
-//! contender gives the memory of a counter back.
+//! is, and stays in the processor's cache. Then there are a million, of which each operation
+//! replaces a random one. So after a while free memory is scattered over that of all counters.
+//!
+//! Before both, a million counters are made and used one after the other, and dropped, in memory
+//! without pages: that is what a program's first million counters take. Only this library takes
+//! part: no other contender gives the memory of a counter back.
 
-use std::sync::Mutex;
+use std::{sync::Mutex, time::Instant};
 
 use anyhow::{Context as _, ensure};
 use thiscpu::Counter;
 use thiscpu_test_support::random::Random;
 
 use super::{Measured, Setting};
-use crate::metric::{LIFETIME_RATIO, TIME_PER_OP, TIME_PER_OP_ALONE};
+use crate::metric::{
+    FRESH_RATIO, LIFETIME_RATIO, TIME_PER_OP, TIME_PER_OP_ALONE, TIME_PER_OP_FRESH,
+};
 
 /// The counters in the first slice, and in the second one.
 const ALONE: usize = 1_000;
@@ -28,13 +33,32 @@ const SCATTERED_PART: usize = 2;
 /// Measures the time of a counter's life among a million others, and alone.
 pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
     let among = if setting.is_trial { AMONG / 100 } else { AMONG };
+    let fresh = time_per_new_counter(setting, among)?;
     let alone = time_per_life(setting, ALONE)?;
     let among = time_per_life(setting, among)?;
     Ok(vec![
         TIME_PER_OP.reads(among),
         TIME_PER_OP_ALONE.reads(alone),
         LIFETIME_RATIO.reads(among / alone),
+        TIME_PER_OP_FRESH.reads(fresh),
+        FRESH_RATIO.reads(among / fresh),
     ])
+}
+
+/// Returns the time to make, use and drop one of `count` new counters, in nanoseconds.
+///
+/// Each thread makes and uses its share, and then drops it. The memory has no pages: those of
+/// earlier counters have returned to the system.
+fn time_per_new_counter(setting: &Setting<'_>, count: usize) -> anyhow::Result<f64> {
+    let share = count / setting.threads;
+    let began = Instant::now();
+    setting.cpus.on_each(setting.threads, |_| {
+        let mut counters: Vec<Counter> = Vec::with_capacity(share);
+        counters.extend((0..share).map(|_| used()));
+    })?;
+    let busy = setting.threads.min(setting.cpus.len());
+    let time = began.elapsed().as_nanos() as f64 * busy as f64;
+    Ok(time / (share * setting.threads) as f64)
 }
 
 /// Returns the time to replace a random one of `count` counters, in nanoseconds.
