@@ -221,6 +221,25 @@ fn release_is_seen_by_new_waiter() {
     });
 }
 
+// The last waiter leaves while another one joins: the queue does not end without the new one.
+#[test]
+fn new_waiter_is_seen_when_another_leaves() {
+    in_every_order(2, || {
+        let [a, b, c] = attach();
+        acquire(b, LIMIT);
+        let WaitResult::Waiting(place) = BUDGETS.enqueue(0, c, 1) else { panic!("no units") };
+        let leaver = model::spawn(0, move || {
+            let left = BUDGETS.cancel(0, place);
+            assert!(matches!(left, WaitResult::Left), "{left:?}");
+        });
+        let wait = BUDGETS.enqueue(0, a, 2);
+        assert!(matches!(wait, WaitResult::Waiting(_)), "{wait:?}");
+        leaver.join();
+        release(b, 2);
+        assert_eq!(BUDGETS.held(0, 0), 2, "the release granted nothing");
+    });
+}
+
 // A grant and a cancel meet: the units are held, or they are free.
 #[test]
 fn waiter_is_granted_or_canceled() {
