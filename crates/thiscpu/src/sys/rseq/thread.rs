@@ -60,7 +60,7 @@ pub(crate) fn cpu_or_any() -> u32 {
     #[cfg(target_arch = "aarch64")]
     // SAFETY: as on x86-64.
     unsafe {
-        core::arch::asm!("mrs {0}, tpidr_el0", "ldr {0:w}, [{0}, {1}]", out(reg) cpu,
+        core::arch::asm!("mrs {0:x}, tpidr_el0", "ldr {0:w}, [{0:x}, {1}]", out(reg) cpu,
             in(reg) offset, options(nostack, readonly, preserves_flags));
     }
     cpu
