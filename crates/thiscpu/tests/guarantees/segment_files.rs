@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, sym
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use thiscpu::{Existing, Segment, SegmentError, SegmentErrorKind, SharedCounters};
 use thiscpu_test_support::memory::set_limit;
@@ -67,6 +68,14 @@ fn used_segment() -> Segment {
     let group = group(&segment).expect("room");
     (0..3).for_each(|n| group.add(n, n as i64 + 1));
     assert_eq!(group.sum(), [1, 2, 3]);
+    segment
+}
+
+/// Returns such a segment with a budget, of which a living process holds units.
+fn segment_with_budget() -> Segment {
+    let segment = used_segment();
+    let budget = segment.budget("budget", 10).expect("room");
+    budget.try_acquire(3).expect("units are available");
     segment
 }
 
@@ -203,6 +212,21 @@ fn use_all(segment: &Segment) -> bool {
             group.sum();
         }
     }
+    match segment.budget("budget", 10) {
+        Err(error) => note(error),
+        // A damaged budget may have any number of units, and the slot may be lost.
+        Ok(budget) => {
+            if budget.try_acquire(2).is_ok() {
+                budget.release(2);
+            }
+            let _ = budget.try_acquire(20);
+            let _ = budget.lease(1).map(drop);
+            let _ = budget.acquire_timeout(20, Duration::ZERO);
+            budget.set_limit(12);
+            let _ = (budget.available(), budget.waiters());
+            budget.close();
+        }
+    }
     segment.counters::<2>("counter").map(drop).unwrap_or_else(&mut note);
     segment.objects().flat_map(Result::err).for_each(|error| assert_is_clear(&error));
     errors.iter().for_each(assert_is_clear);
@@ -252,7 +276,7 @@ fn interesting_bytes(image: &[u8]) -> Vec<usize> {
 }
 
 fn corrupt_bytes_do_no_harm() {
-    let image = image_of(&used_segment());
+    let image = image_of(&segment_with_budget());
     let changes = interesting_bytes(&image).into_iter().flat_map(|at| {
         let value = word(&image, at / 8);
         [0xff, 1, 0x10, 0x80].map(|bits: u64| vec![(at / 8, value ^ bits << (8 * (at % 8)))])
@@ -275,7 +299,7 @@ fn hostile_value(random: &mut Random, len: u64) -> u64 {
 }
 
 fn random_images_do_no_harm() {
-    let image = image_of(&used_segment());
+    let image = image_of(&segment_with_budget());
     let places = interesting_bytes(&image);
     let mut random = Random::new(34);
     let changes = (0..scale::rounds(10_000)).map(|_| {

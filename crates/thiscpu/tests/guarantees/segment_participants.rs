@@ -49,6 +49,14 @@ pub(crate) fn until(what: impl Fn() -> bool) {
     }
 }
 
+/// Asserts that a process still runs, and was not ended by its alarm.
+#[track_caller]
+fn assert_runs(pid: i32) {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    assert!(!matches!(state, Some('Z' | 'X') | None), "{stat}");
+}
+
 /// Acquires units that a dead process held, as soon as the kernel has released its lock.
 #[track_caller]
 fn assert_back(budget: &SharedBudget, n: u64) {
@@ -211,6 +219,7 @@ fn parents_lock_ends_with_the_parent() {
     assert_eq!(budget.try_acquire(31), exhausted(30));
     holder.kill();
     assert_back(&budget, LIMIT);
+    assert_runs(child.load(SeqCst) as i32);
     // SAFETY: the process is a grandchild that still runs.
     assert_eq!(unsafe { libc::kill(child.load(SeqCst) as i32, libc::SIGKILL) }, 0);
 }
@@ -254,10 +263,10 @@ fn executed_program_returns_everything() {
         is_held.store(1, SeqCst);
         panic!("{}", Command::new("/bin/sleep").arg("1000").exec());
     });
-    let program = Processes::of(program);
+    let _ended = Processes::of(program);
     until(|| is_held.load(SeqCst) == 1);
     assert_back(&budget, LIMIT);
-    drop(program);
+    assert_runs(program);
 }
 
 fn stopped_process_keeps_everything() {
@@ -442,6 +451,7 @@ fn processes_of_other_namespaces_are_seen() {
     let segment = small_segment();
     let budget = budget(&segment);
     let [inner, step] = [0, 1].map(|at| &shared_words()[at]);
+    budget.try_acquire(10).expect("units are available");
     let outer = Processes::of(fork::start(|| {
         // SAFETY: the call changes what this process's children see.
         unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) };
@@ -459,7 +469,6 @@ fn processes_of_other_namespaces_are_seen() {
         inner.store(child as u64, SeqCst);
         fork::finish(child).expect_err("it is killed");
     }));
-    budget.try_acquire(10).expect("units are available");
     until(|| step.load(SeqCst) == 1);
     for _ in 0..scale::rounds(50) {
         assert_eq!(budget.try_acquire(31), exhausted(30));
