@@ -47,7 +47,7 @@ const MAGIC: u64 = 0;
 const FORMAT: u64 = 1;
 const FEATURES: u64 = 2;
 const LANES: u64 = 4;
-const RECORDS_USED: u64 = 8;
+const RECORDS_USED: u64 = 16;
 
 #[test]
 fn ls_lists_segments_and_skips_other_files() {

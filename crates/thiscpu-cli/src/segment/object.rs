@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use thiscpu::__internal::capi::DynCountersView;
 use thiscpu::{Bounds, ObjectKind, SegmentError, SegmentObject, SegmentView};
 
-/// Reads the values of an object; there are none if its kind is unknown.
+/// Reads the values of an object's counters; there are none if it has no counters.
 pub(super) fn values(
     view: &SegmentView,
     object: &SegmentObject,
@@ -23,6 +23,7 @@ pub(super) fn kind_name(kind: ObjectKind) -> String {
     match kind {
         ObjectKind::Counter => "counter".to_owned(),
         ObjectKind::Counters(len) => format!("{len} counters"),
+        ObjectKind::Budget => "budget".to_owned(),
         ObjectKind::Unknown { number, .. } => format!("kind {number}"),
         _ => "other".to_owned(),
     }
@@ -46,6 +47,7 @@ pub(super) fn to_json(object: &SegmentObject, values: &[Bounds]) -> Value {
     let (number, count) = match object.kind() {
         ObjectKind::Counter => ("counter".to_owned(), 1),
         ObjectKind::Counters(len) => ("counters".to_owned(), len),
+        ObjectKind::Budget => ("budget".to_owned(), 1),
         ObjectKind::Unknown { number, count } => (number.to_string(), count),
         _ => ("other".to_owned(), 0),
     };

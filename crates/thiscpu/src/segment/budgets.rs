@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::budget::{Pair, Pairs, Parts, Record, Waiter, World, free_slot};
 use super::directory::{Found, Kind, Request, Shape, find_or_make, for_each};
 use super::error::SegmentError;
+use super::layout::Layout;
 use super::mapping::Mapping;
 use super::slots::slots;
 
@@ -21,13 +22,21 @@ unsafe impl Send for BudgetAt {}
 // SAFETY: all accesses through the pointers are atomic.
 unsafe impl Sync for BudgetAt {}
 
+/// The bytes of a budget in the shared area.
+pub(super) const RECORD_BYTES: u64 = size_of::<Record>() as u64;
+
+/// Returns the bytes of a budget in each lane: a pair for each participant.
+pub(super) fn lane_bytes(layout: &Layout) -> u64 {
+    layout.participants * size_of::<Pair>() as u64
+}
+
 /// Returns the shape of a segment's budgets.
 fn shape<'a>(mapping: &Mapping, init: &'a dyn Fn(usize)) -> Shape<'a> {
     Shape {
         kind: Kind::BUDGET,
-        lane_bytes: mapping.layout.participants * size_of::<Pair>() as u64,
+        lane_bytes: lane_bytes(&mapping.layout),
         lane_unit: 64,
-        shared_bytes: size_of::<Record>() as u64,
+        shared_bytes: RECORD_BYTES,
         init,
     }
 }

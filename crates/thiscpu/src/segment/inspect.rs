@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::budgets::RECORD_BYTES;
 use super::directory::hash;
 use super::error::{SegmentError, SegmentErrorKind};
-use super::layout::FORMAT;
+use super::layout::{FORMAT, Layout};
 use super::mapping::Mapping;
-use super::objects::{Objects, SegmentObject};
+use super::objects::{ObjectKind, Objects, SegmentObject};
 use super::place::{IN_USE, MIXED};
 use super::view::SegmentView;
 use crate::sys::atomic::Ordering::Relaxed;
@@ -53,7 +54,8 @@ pub struct Checked {
     pub objects: usize,
     /// Bytes of the records, and of each lane, that belong to no object.
     ///
-    /// A process that ended while it made an object has left them. Unknown if there are faults, or
+    /// A process that ended while it made an object has left them, or a budget, which begins at a
+    /// cache line. Unknown if there are faults, or
     /// objects of a kind that this version does not know.
     pub unused_bytes: Option<[u64; 2]>,
 }
@@ -110,14 +112,17 @@ pub fn check(view: &SegmentView) -> Result<Checked, SegmentError> {
         }
     }
     let shared_end = mapping.layout.shared_at().saturating_add(usage.record_bytes_used);
-    let mut in_records: Vec<_> = records.values().map(record_range).collect();
+    let mut in_records: Vec<_> = records.values().flat_map(record_ranges).collect();
     find_overlaps(&mut checked, "record", &mut in_records, shared_end);
     let mut in_lanes = Vec::new();
-    records.values().for_each(|object| add_lane_ranges(&mut checked, object, &mut in_lanes));
+    for object in records.values() {
+        add_lane_ranges(&mut checked, object, &mapping.layout, &mut in_lanes);
+    }
     find_overlaps(&mut checked, "place in the lanes", &mut in_lanes, usage.lane_bytes_used);
     find_doubled_names(&mut checked, &records);
     checked.objects = records.len();
-    let all_known = records.values().all(|object| object.kind().lane_bytes().is_some());
+    let is_known = |object: &SegmentObject| object.kind().lane_bytes(&mapping.layout).is_some();
+    let all_known = records.values().all(is_known);
     checked.unused_bytes = (checked.faults.is_empty() && all_known).then(|| {
         let bytes = |ranges: &[Range], unit: u64| -> u64 {
             ranges.iter().map(|range| (range.end - range.at).next_multiple_of(unit)).sum()
@@ -174,17 +179,33 @@ fn is_reachable(mapping: &Mapping, number: u64, name: &str) -> bool {
     })
 }
 
-fn record_range(object: &SegmentObject) -> Range {
-    Range { at: object.record[0], end: object.record[1], of: format!("{:?}", object.name()) }
+/// Returns the bytes in the area of records that an object has.
+fn record_ranges(object: &SegmentObject) -> Vec<Range> {
+    let range = |at: u64, end| Range { at, end, of: format!("{:?}", object.name()) };
+    let mut ranges = vec![range(object.record[0], object.record[1])];
+    if object.kind() == ObjectKind::Budget {
+        // Damaged words may have any value.
+        let at = object.own[0];
+        ranges.push(range(at, at.saturating_add(RECORD_BYTES)));
+    }
+    ranges
 }
 
 /// Adds the bytes in each lane that an object has.
-fn add_lane_ranges(checked: &mut Checked, object: &SegmentObject, ranges: &mut Vec<Range>) {
-    let Some(bytes) = object.kind().lane_bytes() else { return };
+fn add_lane_ranges(
+    checked: &mut Checked,
+    object: &SegmentObject,
+    layout: &Layout,
+    ranges: &mut Vec<Range>,
+) {
+    let Some(bytes) = object.kind().lane_bytes(layout) else { return };
     let mut add = |at: u64| {
         ranges.push(Range { at, end: at + bytes, of: format!("{:?}", object.name()) });
     };
     add(object.lane_at);
+    if object.kind() == ObjectKind::Budget {
+        return;
+    }
     match object.own[1] {
         0 | MIXED => {}
         word if word & IN_USE != 0 && word & 14 == 0 && word < 1 << 62 => add(word & !IN_USE),

@@ -3,8 +3,10 @@
 //! Any process that can write to the file may have damaged it. So each field of a record is checked
 //! before it is used, and a damaged record ends only its own step.
 
+use super::budgets;
 use super::directory::{HEAD, KIND, Kind, LANE_AT, NAME_LEN, NAME_MAX, OWN, is_name};
 use super::error::{SegmentError, SegmentErrorKind};
+use super::layout::Layout;
 use super::mapping::Mapping;
 use super::place::lane_bytes;
 use crate::sys::atomic::Ordering::{Acquire, Relaxed};
@@ -30,6 +32,8 @@ pub enum ObjectKind {
     Counter,
     /// This number of [`SharedCounters`](crate::SharedCounters).
     Counters(u32),
+    /// A [`SharedBudget`](crate::SharedBudget).
+    Budget,
     /// A kind that this version does not know.
     Unknown {
         /// The number of the kind.
@@ -60,17 +64,20 @@ impl ObjectKind {
             Kind::COUNTERS if !(1..=Kind::COUNTERS_MAX).contains(&count) => None,
             Kind::COUNTERS if count == 1 => Some(ObjectKind::Counter),
             Kind::COUNTERS => Some(ObjectKind::Counters(count)),
+            _ if kind == Kind::BUDGET => Some(ObjectKind::Budget),
+            number if number == Kind::BUDGET.number => None,
             _ => Some(ObjectKind::Unknown { number, count }),
         }
     }
 
-    /// Returns the bytes that an object takes in each lane.
+    /// Returns the bytes that an object takes in each lane of a segment.
     ///
     /// Negative amounts take as many again.
-    pub(super) fn lane_bytes(self) -> Option<u64> {
+    pub(super) fn lane_bytes(self, layout: &Layout) -> Option<u64> {
         match self {
             ObjectKind::Counter => Some(lane_bytes(1)),
             ObjectKind::Counters(count) => Some(lane_bytes(count)),
+            ObjectKind::Budget => Some(budgets::lane_bytes(layout)),
             ObjectKind::Unknown { .. } => None,
         }
     }
@@ -163,7 +170,7 @@ fn read(mapping: &Mapping, at: u64) -> Result<SegmentObject, SegmentErrorKind> {
     let kind = ObjectKind::new(Kind::from_word(load(KIND))).ok_or(damaged("object kind"))?;
     let lane_at = load(LANE_AT);
     // Of other kinds this version does not know how many bytes there are.
-    if mapping.in_lanes(lane_at, kind.lane_bytes().unwrap_or(0)).is_none() {
+    if mapping.in_lanes(lane_at, kind.lane_bytes(layout).unwrap_or(0)).is_none() {
         return Err(damaged("place in the lanes"));
     }
     let own = [load(OWN), load(OWN + 1)];

@@ -8,6 +8,7 @@ use crate::common::{DEFAULT_ONLY, Scenario, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_objects::objects_are_listed_once, DEFAULT_ONLY),
+    scenario!(segment_objects::budgets_are_listed_and_checked, DEFAULT_ONLY),
     scenario!(segment_objects::damaged_records_are_reported_alone, DEFAULT_ONLY),
     scenario!(segment_objects::check_finds_faults, DEFAULT_ONLY),
     scenario!(segment_objects::check_counts_bytes_of_no_object, DEFAULT_ONLY),
@@ -56,6 +57,33 @@ fn objects_are_listed_once() {
     assert_eq!((checked.objects, checked.unused_bytes), (150, Some([0, 0])));
 }
 
+fn budgets_are_listed_and_checked() {
+    let segment = small_segment();
+    let view = view_of(&segment);
+    // These take a cache line in each lane, so nothing lies unused before a budget.
+    segment.counters::<2>("a").expect("room");
+    segment.budget("b", 7).expect("room").try_acquire(3).expect("units");
+    segment.budget("c", 7).expect("room");
+    let kinds = [ObjectKind::Counters(2), ObjectKind::Budget, ObjectKind::Budget];
+    let expected = ["a", "b", "c"].map(str::to_owned).into_iter().zip(kinds);
+    assert_eq!(list(view.objects()), expected.collect::<Vec<_>>());
+    let checked = inspect::check(&view).expect("a sound segment");
+    assert!(checked.faults.is_empty(), "{:?}", checked.faults);
+    assert_eq!((checked.objects, checked.unused_bytes), (3, Some([0, 0])));
+    // Both would have one pool.
+    let mut image = image_of(&segment);
+    let words: Vec<u64> =
+        image.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8"))).collect();
+    let record = |name: u8| {
+        let is_record = |at: &usize| words[*at + HEAD] == u64::from(name) && words[*at] >> 32 == 2;
+        (0..words.len() - HEAD).find(is_record).expect("the record")
+    };
+    let pool = words[record(b'b') + SHARED_AT].to_le_bytes();
+    image[8 * (record(b'c') + SHARED_AT)..][..8].copy_from_slice(&pool);
+    let checked = inspect::check(&view_of(&attach(&image).expect("a copy"))).expect("an answer");
+    assert_eq!(checked.faults.len(), 1, "{:?}", checked.faults);
+}
+
 /// The image of a segment with three objects, and where parts of it are, in words.
 struct Parts {
     image: Vec<u8>,
@@ -100,13 +128,15 @@ impl Parts {
 const KIND: usize = 0;
 const LANE_AT: usize = 1;
 const NAME_LEN: usize = 2;
+/// The word that says where a budget's pool is.
+const SHARED_AT: usize = 3;
 /// The word of negative amounts.
 const NEGATIVE_AT: usize = 4;
 /// The first word of the name.
 const HEAD: usize = 5;
 /// Words of the header: the bytes in use of the records and of each lane.
-const RECORDS_USED: usize = 8;
-const LANES_USED: usize = 9;
+const RECORDS_USED: usize = 16;
+const LANES_USED: usize = 17;
 
 fn damaged_records_are_reported_alone() {
     let parts = Parts::new();

@@ -21,7 +21,7 @@ const LEN: usize = 256 << 10;
 /// A segment of version 0.1 of this library: all words that are not 0, by their number.
 ///
 /// It has a counter with both signs, in the middle of its fourth epoch, and a group of three.
-const VERSION_0_1: [(usize, u64); 35] = [
+const VERSION_0_1: [(usize, u64); 37] = [
     (0, 0x1a75_7063_7369_6874),
     (1, 1),
     (3, 0xa6d4_fd9a_82a3_8510),
@@ -29,8 +29,10 @@ const VERSION_0_1: [(usize, u64); 35] = [
     (5, 0x800),
     (6, 0x1_0000),
     (7, 0x1_0000),
-    (8, 0x80),
-    (9, 0x100),
+    (8, 0x40),
+    (9, 0x200),
+    (16, 0x80),
+    (17, 0x100),
     (1051, 0x1_0000),
     (1395, 0x1_0040),
     (8192, 0x1_0000_0001),
