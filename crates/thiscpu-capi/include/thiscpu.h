@@ -196,8 +196,9 @@ typedef enum thiscpu_status {
    */
   THISCPU_STATUS_SEGMENT_FULL,
   /**
-   * This process cannot use budgets of the segment: too many others do, or it may be a child of
-   * vfork.
+   * This process cannot use budgets of the segment, because too many others do.
+   *
+   * Or its first call is in a child of vfork, which acts for its parent.
    */
   THISCPU_STATUS_NO_SLOT,
   /**
@@ -2663,7 +2664,7 @@ enum thiscpu_status thiscpu_shared_budget_try_acquire(struct thiscpu_shared_budg
  * Acquires `n` units; blocks until they are available, or the budget is closed.
  *
  * First come, first served, over all processes. A request above the limit blocks until the limit
- * is raised, and so does every request that comes after it.
+ * is raised, and blocks every request that comes after it.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`, `CLOSED`; in a child that can take no slot also `NO_SLOT`, and
@@ -2732,7 +2733,7 @@ enum thiscpu_status thiscpu_shared_budget_available(struct thiscpu_shared_budget
                                                     uint64_t *available);
 
 /**
- * Stores in `*acquired` how many units are held, in all processes, at one instant of the call.
+ * Stores in `*acquired` how many units all processes hold, at one instant of the call.
  *
  * Costs as much as `thiscpu_shared_budget_available`.
  *

@@ -321,8 +321,8 @@ class shared_budget : public detail::handle<thiscpu_shared_budget, thiscpu_share
     /// Acquires `n` units; blocks for at most `timeout`. Returns whether it did.
     template <class Rep, class Period>
     [[nodiscard]] bool acquire_for(std::uint64_t n, std::chrono::duration<Rep, Period> timeout) {
-        return detail::granted(
-            thiscpu_shared_budget_acquire_timeout(handle_, n, detail::nanoseconds(timeout)));
+        auto ns = detail::nanoseconds(timeout);
+        return detail::granted(thiscpu_shared_budget_acquire_timeout(handle_, n, ns));
     }
     /// Acquires `n` units; blocks until `deadline`. Returns whether it did.
     [[nodiscard]] bool acquire_until(std::uint64_t n,
@@ -643,7 +643,8 @@ class budget : public detail::handle<thiscpu_budget, thiscpu_budget_destroy> {
     /// Acquires `n` units; blocks for at most `timeout`. Returns whether it did.
     template <class Rep, class Period>
     [[nodiscard]] bool acquire_for(std::uint64_t n, std::chrono::duration<Rep, Period> timeout) {
-        return detail::granted(thiscpu_budget_acquire_timeout(handle_, n, detail::nanoseconds(timeout)));
+        auto ns = detail::nanoseconds(timeout);
+        return detail::granted(thiscpu_budget_acquire_timeout(handle_, n, ns));
     }
     /// Acquires `n` units; blocks until `deadline`. Returns whether it did.
     [[nodiscard]] bool acquire_until(std::uint64_t n,

@@ -126,7 +126,7 @@ pub unsafe extern "C" fn thiscpu_shared_budget_try_acquire(
 /// Acquires `n` units; blocks until they are available, or the budget is closed.
 ///
 /// First come, first served, over all processes. A request above the limit blocks until the limit
-/// is raised, and so does every request that comes after it.
+/// is raised, and blocks every request that comes after it.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`, `CLOSED`; in a child that can take no slot also `NO_SLOT`, and
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn thiscpu_shared_budget_available(
     unsafe { write(budget, available, |budget| Ok(budget.0.available())) }
 }
 
-/// Stores in `*acquired` how many units are held, in all processes, at one instant of the call.
+/// Stores in `*acquired` how many units all processes hold, at one instant of the call.
 ///
 /// Costs as much as `thiscpu_shared_budget_available`.
 ///

@@ -48,8 +48,9 @@ pub enum Status {
     UntrustedSegment,
     /// The segment has no room for another object.
     SegmentFull,
-    /// This process cannot use budgets of the segment: too many others do, or it may be a child of
-    /// vfork.
+    /// This process cannot use budgets of the segment, because too many others do.
+    ///
+    /// Or its first call is in a child of vfork, which acts for its parent.
     NoSlot,
     /// A name in a segment is empty, too long, not UTF-8, or has a control character.
     InvalidName,

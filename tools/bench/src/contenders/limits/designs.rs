@@ -48,7 +48,7 @@ impl Contender for AtomicCas {
     }
 }
 
-/// `robust-mutex`: the units that are left, under a mutex that survives the death of its holder.
+/// `robust-mutex`: the units that are left, under a mutex that survives its holder's death.
 ///
 /// A process that dies without the mutex keeps its units forever.
 pub(crate) struct RobustMutex(processes::RobustMutex);
