@@ -20,11 +20,9 @@
 //! - `slots`: where participants are recorded;
 //! - `shared_budget`: the public budget;
 //! - `shared_error`: its error;
-//! - `shared_future`: its futures;
 //! - `shared_lease`: its leases;
 //! - `shared_wait`: waiting for its units;
 //! - `sums`: adds, and sums of one instant;
-//! - `tasks`: the thread that wakes tasks which wait for units;
 //! - `view`: segments that a process can only read.
 
 mod budget;

@@ -223,6 +223,7 @@ mod tests {
         let budget = Parts { record: &record, pairs, slots, waiters: &[], id: 0 };
         let me = Participant { slot: 0, generation: 0 };
         assert!(budget.try_acquire(me, 0, 4, &Alone).is_ok());
+        assert_eq!(pair.first().held(), 4);
         assert_eq!(budget.instant(me, &Alone).free, 5);
         budget.release(me, 0, 4, &Alone);
         assert_eq!(budget.instant(me, &Alone).free, 9);
