@@ -47,8 +47,12 @@ int main(int argc, char **argv) {
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
     if (strcmp(argv[1], "pause") == 0) {
-        sleep(3);
-        CHECK(resident_mebibytes() < before + 15);
+        /* A look takes a bounded part of the time, so on a busy machine it may return too little. */
+        for (int pauses = 0;; pauses++) {
+            sleep(3);
+            if (resident_mebibytes() < before + 15) break;
+            CHECK(pauses < 2);
+        }
     } else for (int looks = 0;; looks++) {
         usleep(10000);
         if (strcmp(argv[1], "malloc") == 0) free(malloc(64));
