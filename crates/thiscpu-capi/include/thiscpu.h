@@ -198,7 +198,7 @@ typedef enum thiscpu_status {
   /**
    * This process cannot use budgets of the segment, because too many others do.
    *
-   * Or its first call is in a child of vfork, which acts for its parent.
+   * A first call in a child of vfork has this result too, because the child acts for its parent.
    */
   THISCPU_STATUS_NO_SLOT,
   /**
@@ -492,16 +492,16 @@ typedef struct thiscpu_prefilled thiscpu_prefilled;
 typedef struct thiscpu_reserve thiscpu_reserve;
 
 /**
- * Memory that processes share, and the counters in it. Rust: `Segment`.
+ * Memory that processes share, and the objects in it. Rust: `Segment`.
  *
  * A segment is a file on a tmpfs, such as /dev/shm, or a file without a name that children
  * inherit. A process may be killed at any instruction. The others go on without waiting,
  * and keep everything that it has counted.
  *
  * - Threads: any number may call all functions at once, except `thiscpu_segment_close`.
- * - Lifetime: until `thiscpu_segment_close`. Each counter that was opened in it keeps it attached.
- * - Signal handlers: none of its functions.
- * - After `fork`: the child shares the segment with its parent, and all counters in it.
+ * - Lifetime: until `thiscpu_segment_close`. Each object that was opened in it keeps it attached.
+ * - Signal handlers: `_is_lost`.
+ * - After `fork`: the child shares the segment with its parent, and all objects in it.
  * - After `exec`: the program attaches again, by path or by descriptor.
  * - Trust: a process that may write to the file can falsify values. It cannot make others access
  *   memory outside the segment.
@@ -535,7 +535,7 @@ typedef struct thiscpu_segment_view thiscpu_segment_view;
  * wait or report otherwise, and within 100 ms if anybody waits.
  *
  * - Threads: any number may call all functions at once, except `thiscpu_shared_budget_destroy`.
- *   Any thread of a process may release the units that another one of it acquired.
+ *   A thread may release units that another thread of its process acquired.
  * - Lifetime: from `thiscpu_shared_budget_open` to `thiscpu_shared_budget_destroy`. The budget
  *   itself stays in the segment. When the last handle of the segment and of its objects is
  *   destroyed, the units that this process held come back.
@@ -750,13 +750,13 @@ typedef struct thiscpu_segment_options {
   /**
    * The size that a new segment can reach, in bytes.
    *
-   * At least 128 KiB and 64 KiB for each lane, and at most 1 TiB. The default is 2 MiB and 512
-   * KiB for each lane. Memory is taken as counters are made: 64 bytes or more for a counter, by
-   * the length of its name, and 32 or 64 in each lane.
+   * At least 128 KiB and 64 KiB for each lane, or more with over 96 participants. At most 1 TiB.
+   * The default is 2 MiB and 512 KiB for each lane. Memory is taken as objects are made: 64
+   * bytes or more for a counter, by the length of its name, and 32 or 64 in each lane.
    */
   uint64_t max_bytes;
   /**
-   * The lanes of a new segment: copies of each counter, to add in parallel; 1 to 16,384.
+   * The lanes of a new segment: copies of each object, to be used in parallel; 1 to 16,384.
    *
    * The default is one for each CPU that the machine can have.
    */
@@ -2314,7 +2314,7 @@ enum thiscpu_status thiscpu_segment_from_fd(int32_t fd, struct thiscpu_segment *
 /**
  * Closes a segment. No thread may use the handle during or after this call.
  *
- * Counters that were opened in it stay usable. The file stays, if it has a name; see `unlink`.
+ * Objects that were opened in it stay usable. The file stays, if it has a name; see `unlink`.
  *
  * - NULL: allowed; does nothing.
  * - Returns: `OK`.

@@ -11,16 +11,16 @@ use crate::ffi::{create, deref, destroy, text, write};
 use crate::last_error::refused;
 use crate::status::Status;
 
-/// Memory that processes share, and the counters in it. Rust: `Segment`.
+/// Memory that processes share, and the objects in it. Rust: `Segment`.
 ///
 /// A segment is a file on a tmpfs, such as /dev/shm, or a file without a name that children
 /// inherit. A process may be killed at any instruction. The others go on without waiting,
 /// and keep everything that it has counted.
 ///
 /// - Threads: any number may call all functions at once, except `thiscpu_segment_close`.
-/// - Lifetime: until `thiscpu_segment_close`. Each counter that was opened in it keeps it attached.
-/// - Signal handlers: none of its functions.
-/// - After `fork`: the child shares the segment with its parent, and all counters in it.
+/// - Lifetime: until `thiscpu_segment_close`. Each object that was opened in it keeps it attached.
+/// - Signal handlers: `_is_lost`.
+/// - After `fork`: the child shares the segment with its parent, and all objects in it.
 /// - After `exec`: the program attaches again, by path or by descriptor.
 /// - Trust: a process that may write to the file can falsify values. It cannot make others access
 ///   memory outside the segment.
@@ -35,11 +35,11 @@ pub struct ThiscpuSegment(pub(crate) Segment);
 pub struct ThiscpuSegmentOptions {
     /// The size that a new segment can reach, in bytes.
     ///
-    /// At least 128 KiB and 64 KiB for each lane, and at most 1 TiB. The default is 2 MiB and 512
-    /// KiB for each lane. Memory is taken as counters are made: 64 bytes or more for a counter, by
-    /// the length of its name, and 32 or 64 in each lane.
+    /// At least 128 KiB and 64 KiB for each lane, or more with over 96 participants. At most 1 TiB.
+    /// The default is 2 MiB and 512 KiB for each lane. Memory is taken as objects are made: 64
+    /// bytes or more for a counter, by the length of its name, and 32 or 64 in each lane.
     pub max_bytes: u64,
-    /// The lanes of a new segment: copies of each counter, to add in parallel; 1 to 16,384.
+    /// The lanes of a new segment: copies of each object, to be used in parallel; 1 to 16,384.
     ///
     /// The default is one for each CPU that the machine can have.
     pub lanes: u32,
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn thiscpu_segment_from_fd(
 
 /// Closes a segment. No thread may use the handle during or after this call.
 ///
-/// Counters that were opened in it stay usable. The file stays, if it has a name; see `unlink`.
+/// Objects that were opened in it stay usable. The file stays, if it has a name; see `unlink`.
 ///
 /// - NULL: allowed; does nothing.
 /// - Returns: `OK`.

@@ -18,7 +18,7 @@ use crate::status::Status;
 /// wait or report otherwise, and within 100 ms if anybody waits.
 ///
 /// - Threads: any number may call all functions at once, except `thiscpu_shared_budget_destroy`.
-///   Any thread of a process may release the units that another one of it acquired.
+///   A thread may release units that another thread of its process acquired.
 /// - Lifetime: from `thiscpu_shared_budget_open` to `thiscpu_shared_budget_destroy`. The budget
 ///   itself stays in the segment. When the last handle of the segment and of its objects is
 ///   destroyed, the units that this process held come back.

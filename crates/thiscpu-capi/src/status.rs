@@ -50,7 +50,7 @@ pub enum Status {
     SegmentFull,
     /// This process cannot use budgets of the segment, because too many others do.
     ///
-    /// Or its first call is in a child of vfork, which acts for its parent.
+    /// A first call in a child of vfork has this result too, because the child acts for its parent.
     NoSlot,
     /// A name in a segment is empty, too long, not UTF-8, or has a control character.
     InvalidName,

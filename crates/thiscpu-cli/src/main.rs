@@ -54,7 +54,7 @@ enum Command {
         )]
         arguments: Vec<std::ffi::OsString>,
     },
-    /// List, show, check or remove segments: the memory by which processes share counters
+    /// List, show, check or remove segments: memory by which processes share counters and limits
     Segment(segment::Args),
     /// Print completions for a shell
     Completions {

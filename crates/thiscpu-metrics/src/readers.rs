@@ -8,8 +8,8 @@
 //! that was unlinked later, its count precedes that load. The load precedes the unlinking, which
 //! precedes the writer's look at the count. So the writer sees the reader until it leaves.
 //!
-//! Counts exist twice. New readers use one of the two, the current one. A writer changes which, so
-//! that the count it waits for cannot be kept above 0 by readers that come later.
+//! Counts exist twice, and new readers use the current one. A writer makes the other one current.
+//! So readers that come later cannot keep the count above 0 that the writer waits for.
 
 use std::{
     any::Any,

@@ -21,8 +21,8 @@ use crate::{
 /// clones are the same family. Families with equal names have common series, also with the
 /// registry's own methods and with macros of the facade.
 ///
-/// A series is registered when its labels are looked up first. It is removed, and is idle, as each
-/// other series. A later look-up registers it again.
+/// The first look-up of labels registers their series. It can be removed, and goes away when it is
+/// idle, like any other series. A later look-up registers it again.
 ///
 /// ```
 /// use thiscpu_metrics::{Counter, LabelSet, LabelValues, Registry};
@@ -62,7 +62,7 @@ struct Core<H> {
     table: Arc<Table<Values, H>>,
 }
 
-/// A handle that a [`Family`] has, borrowed.
+/// A handle of a series, borrowed from a [`Family`].
 ///
 /// It is meant to be used at once. While it exists, the memory of series that are removed from the
 /// registry stays, although they are hidden. Clone the handle to keep it.
@@ -105,7 +105,7 @@ impl Registry {
 impl<L: 'static, H: Handle + Clone + Send + Sync + 'static> Family<L, H> {
     /// Returns the handle of the series with these labels, and registers it if it is new.
     ///
-    /// For a known series this takes no lock, allocates nothing and never waits. It takes some 10
+    /// For a known series this takes no lock, allocates nothing and never waits. It costs some 10
     /// ns, and the time to hash and compare the values. The hash has a random seed, but is not
     /// cryptographic. A new series waits for a current scrape.
     ///
@@ -117,7 +117,7 @@ impl<L: 'static, H: Handle + Clone + Send + Sync + 'static> Family<L, H> {
     ///
     /// # Panics
     ///
-    /// If the number of values is not that of names.
+    /// If [`push_values`](LabelSet::push_values) does not push one value for each name.
     #[inline]
     pub fn get_or_create<Q: LabelSet<Static = L>>(&self, labels: &Q) -> FamilyHandle<'_, H> {
         let hash = Hashing::hash(labels, self.0.hasher.build_hasher());
@@ -134,7 +134,7 @@ impl<L: 'static, H: Handle + Clone + Send + Sync + 'static> Family<L, H> {
 
     /// Removes the series with these labels, and returns whether it existed.
     ///
-    /// As [`Registry::remove`] does.
+    /// Calls [`Registry::remove`] with the name of the family and these labels.
     ///
     /// # Panics
     ///

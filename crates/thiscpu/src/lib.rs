@@ -121,6 +121,9 @@ pub mod design {
     /// [`Segment`]: crate::Segment
     #[doc = include_str!("../docs/design/segment.md")]
     pub mod segment {}
+    /// How shared budgets work.
+    #[doc = include_str!("../docs/design/shared-budget.md")]
+    pub mod shared_budget {}
     /// How caches work.
     ///
     /// [`Cache<T>`]: crate::Cache

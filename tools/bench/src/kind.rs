@@ -135,7 +135,7 @@ kinds! {
         "One of 64 counters with a label looked up and incremented; none only makes the key";
     LookUpStatic: Metrics "look-up-static", Default(&[1, 2]),
         [(registries::look_up::ALL) metrics::look_up::<64, 1, false>],
-        "The same, with a value in the program's text, which nobody copies";
+        "As look-up, with a value in the program's text, which nobody copies";
     LookUpLabels: Metrics "look-up-labels", Default(&[1, 2]),
         [(registries::look_up::ALL) metrics::look_up::<64, 6, true>],
         "One of 64 counters with six labels looked up and incremented";

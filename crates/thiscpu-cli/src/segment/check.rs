@@ -22,7 +22,7 @@ pub(super) fn main(path: &Path) -> Result<ExitCode> {
     let path = super::text_of(path);
     for Fault { part, fault } in &checked.faults {
         output::note(&format!(
-            "{path}: {part}: {fault}; let all processes end, and create the segment anew"
+            "{path}: {part}: {fault}; let all processes end, and create the segment again"
         ));
     }
     if !checked.faults.is_empty() {

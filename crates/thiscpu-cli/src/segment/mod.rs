@@ -16,7 +16,7 @@ use thiscpu::{SegmentError, SegmentErrorKind, SegmentView};
 use crate::{FAILED, REFUSED, output};
 
 const DETAILS: &str = "\
-All commands only read segments, so they disturb no process that counts.
+No command writes to a segment, so none disturbs a process that uses it.
 
 Exit status: 0 done; 1 the segment is damaged, or could not be removed; 2 wrong arguments, the file
 cannot be read or is no segment, or another version of thiscpu or another machine made it.";
@@ -37,7 +37,7 @@ enum Command {
         #[arg(default_value = "/dev/shm")]
         directory: PathBuf,
     },
-    /// Show the sizes of a segment, its processes, and its objects with their values
+    /// Show a segment's sizes, processes and objects, and the values of counters
     Show {
         /// The file of the segment
         path: PathBuf,
@@ -50,7 +50,7 @@ enum Command {
         /// The file of the segment
         path: PathBuf,
     },
-    /// Remove the file of a segment, and nothing that is no segment
+    /// Remove the file of a segment; refuse any other file
     ///
     /// Processes that are attached keep it until they end.
     Rm {

@@ -42,12 +42,12 @@ use crate::sys::startup;
 /// others may write are refused, and files of users other than this process's own and root; see
 /// [`mode`] and [`owner`].
 ///
-/// Nobody can shorten a segment that [`Segment::anonymous`] has made. Another file can be shortened
-/// by its owner, and by root. A process that then accesses the missing part goes on with zeroed
+/// Nobody can shorten a segment that [`Segment::anonymous`] has made. Any user who may write to
+/// another file can shorten it. A process that then accesses the missing part goes on with zeroed
 /// memory of its own, and [`is_lost`] says so. For this, the first attach of such a file installs a
 /// handler of SIGBUS. Each SIGBUS that has another cause goes to the handler that the program had
-/// before, or to the default action. If the program installs a handler later, that one must pass
-/// on signals that it does not expect; otherwise an access to a missing part ends as it says.
+/// before, or to the default action. If the program installs a handler later, that handler must
+/// pass on signals that it does not expect. Otherwise it decides how such an access ends.
 ///
 /// [`Existing`]: crate::Existing
 /// [`is_lost`]: Segment::is_lost

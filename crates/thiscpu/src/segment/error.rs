@@ -168,15 +168,15 @@ impl fmt::Display for SegmentErrorKind {
             SegmentErrorKind::OtherFormat { found, known } => write!(
                 f,
                 "it has format {found}, and this version of thiscpu knows format {known}; let all \
-                 its processes end, and create it anew"
+                 its processes end, and create it again"
             ),
             SegmentErrorKind::UnknownFeatures { unknown } => write!(
                 f,
                 "it has features {unknown:#x}, which this version of thiscpu does not know; let \
-                 all its processes end, and create it anew"
+                 all its processes end, and create it again"
             ),
             SegmentErrorKind::Damaged { field } => {
-                write!(f, "its {field} is damaged; let all its processes end, and create it anew")
+                write!(f, "its {field} is damaged; let all its processes end, and create it again")
             }
             SegmentErrorKind::ForeignOwner { owner } => write!(
                 f,
@@ -206,7 +206,7 @@ impl fmt::Display for SegmentErrorKind {
             }
             SegmentErrorKind::Lost => f.write_str(
                 "somebody has shortened its file, or the file system is full; let all its \
-                 processes end, and create it anew",
+                 processes end, and create it again",
             ),
             SegmentErrorKind::TooManyParticipants { participants } => write!(
                 f,

@@ -10,8 +10,8 @@
 //! lanes                  for each lane, the banks of counters and the pairs of budgets
 //! ```
 //!
-//! A participant copies the sizes once, and checks them against the length of the file. Whatever
-//! others write later, it accesses nothing outside its mapping.
+//! A process copies the sizes once, and checks them against the length of the file. Whatever others
+//! write later, it accesses nothing outside its mapping.
 
 use crate::sys::atomic::{
     AtomicU64,
@@ -51,7 +51,7 @@ pub(super) struct Header {
     /// Published last.
     magic: AtomicU64,
     format: AtomicU64,
-    /// Features that a participant must know; none are defined.
+    /// Features that a process must know; none are defined.
     features: AtomicU64,
     nonce: AtomicU64,
     lanes: AtomicU64,

@@ -16,7 +16,7 @@ use crate::sys::atomic::Ordering::{Acquire, Relaxed};
 pub struct SegmentObject {
     name: String,
     kind: ObjectKind,
-    /// The offsets of the record's begin and end.
+    /// The offsets of the record's beginning and end.
     pub(super) record: [u64; 2],
     /// The offset of its bytes in each lane.
     pub(super) lane_at: u64,

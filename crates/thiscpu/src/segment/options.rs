@@ -50,7 +50,7 @@ impl Default for SegmentOptions {
 }
 
 impl SegmentOptions {
-    /// Sets the number of lanes of a new segment: copies of each counter, to add in parallel.
+    /// Sets the number of lanes of a new segment: copies of each object, to be used in parallel.
     ///
     /// The default is one for each CPU that the machine can have. The range is 1 to 16,384.
     pub fn lanes(&mut self, lanes: u32) -> &mut Self {
@@ -73,7 +73,7 @@ impl SegmentOptions {
     /// A segment takes memory as objects are made: first a page in each lane and an index, then 64
     /// bytes or a little more for a counter, and 32 or 64 in each lane. The default, 2 MiB and 512
     /// KiB for each lane, has room for about ten thousand counters. The range begins at 128 KiB and
-    /// 64 KiB for each lane, and ends at 1 TiB.
+    /// 64 KiB for each lane, or higher with more than 96 participants. It ends at 1 TiB.
     ///
     /// A program that locks its memory with `mlockall` takes the whole size at once.
     pub fn max_bytes(&mut self, bytes: u64) -> &mut Self {

@@ -23,11 +23,12 @@ use crate::sys::errno;
 ///
 /// | released | never waits | blocks the thread |
 /// |---|---|---|
-/// | by hand | [`try_acquire`] | [`acquire`], [`acquire_deadline`] |
+/// | by hand | [`try_acquire`] | [`acquire`], [`acquire_timeout`], [`acquire_deadline`] |
 /// | by a lease, which borrows | [`lease`] | |
 /// | by an owned lease | [`try_acquire_owned`] | |
 ///
 /// [`acquire_deadline`]: SharedBudget::acquire_deadline
+/// [`acquire_timeout`]: SharedBudget::acquire_timeout
 /// [`lease`]: SharedBudget::lease
 /// [`try_acquire_owned`]: SharedBudget::try_acquire_owned
 ///
@@ -35,9 +36,10 @@ use crate::sys::errno;
 /// |---|---|---|
 /// | [`try_acquire`], [`release`] | one locked instruction | two 16-byte exchanges |
 /// | [`acquire`] | one locked instruction | sleeps until there are units |
-/// | [`available`], [`set_limit`], [`close`] | two exchanges for each CPU and process | one |
+/// | [`available`], [`close`] | three exchanges for each CPU and process | at most one |
+/// | [`set_limit`] | two exchanges; to lower it, at most as `available` | two exchanges |
 ///
-/// Only `acquire` waits, and only for units.
+/// Only the calls in the last column of the first table wait, and only for units.
 ///
 /// [`try_acquire`]: SharedBudget::try_acquire
 /// [`release`]: SharedBudget::release
@@ -62,8 +64,8 @@ use crate::sys::errno;
 /// - **Fork.** A child is a participant of its own, and holds nothing. A lease of its parent does
 ///   nothing when it is dropped in the child. Units that the parent acquired by hand must be
 ///   released by the parent. A child of `clone` without the C library has a copy of its parent's
-///   lock until it uses a budget of the segment. Until then, the units of a parent that has ended
-///   do not come back.
+///   lock until it first acquires units. Until then, the units of a parent that has ended do not
+///   come back.
 /// - **vfork.** A child of `vfork` acts for its parent; see [`vfork_scope`](crate::vfork_scope).
 ///   The parent must have used a budget of the segment before.
 /// - **Stopped processes** keep their units, and zombies do not.
@@ -71,7 +73,7 @@ use crate::sys::errno;
 ///   that shows that it lives. Then other processes of its PID namespace still know it by its
 ///   process ID. The process takes the lock again when it is refused or waits next.
 /// - **Rights.** A process that takes a slot opens the segment's file again, by `/proc` or by its
-///   path. So it must still have the right to, and one of both must exist.
+///   path. So `/proc` or the path must exist, and the process must still have access to the file.
 ///
 /// # Memory order
 ///

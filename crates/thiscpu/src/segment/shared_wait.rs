@@ -1,7 +1,7 @@
 //! Waiting for units of a shared budget, in a thread.
 //!
-//! A waiter sleeps on a word in the segment. Whoever grants its units wakes it. It also looks from
-//! time to time, because the process that should have woken it may have been killed.
+//! A waiter sleeps on a word in the segment. The thread that grants its units wakes it. The waiter
+//! also looks from time to time, because the process that should wake it may have been killed.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ impl SharedBudget {
     ///
     /// # Errors
     ///
-    /// As [`acquire_timeout`](SharedBudget::acquire_timeout).
+    /// Those of [`acquire_timeout`](SharedBudget::acquire_timeout).
     pub fn acquire_deadline(&self, n: u64, deadline: Instant) -> Result<(), SharedAcquireError> {
         self.wait(n, || Some(deadline))
     }

@@ -19,8 +19,8 @@ use crate::sys::shared_file::SharedFile;
 /// An exact sum stops lanes, which is a write. So a view gives bounds of each counter.
 ///
 /// For a monitoring tool that runs as another user, create the segment with a mode that lets that
-/// user read, such as 0644. The owner of the file is not checked. For an owner who shortens the
-/// file, see [`Segment`](crate::Segment#trust).
+/// user read, such as 0644. The owner of the file is not checked. For files that somebody shortens,
+/// see [`Segment`](crate::Segment#trust).
 ///
 /// ```
 /// # fn main() -> Result<(), thiscpu::SegmentError> {

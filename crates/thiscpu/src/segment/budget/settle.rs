@@ -1,7 +1,7 @@
 //! How an operation is committed, and finished by anybody.
 //!
-//! An exchange of the pool commits an operation, and names the pair or the waiter that must
-//! follow. Whoever begins the next operation first *settles* the pool: it finishes the last one. A
+//! An exchange of the pool commits an operation, and names the pair or the waiter that must follow.
+//! A process that begins the next operation first *settles* the pool: it finishes the last one. A
 //! helper loads what must follow, then looks again whether the pool is unchanged, and only then
 //! exchanges. If the pool is unchanged, nothing newer was loaded. If it changes later, the
 //! operation was finished before, and the exchange fails.
