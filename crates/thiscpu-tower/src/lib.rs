@@ -17,6 +17,7 @@
 /// [benchmarks]: https://github.com/thiscpu/thiscpu/blob/main/docs/benchmarks.md
 /// [fast]: https://github.com/thiscpu/thiscpu/blob/main/docs/guide.md#when-a-budget-is-fast
 /// [metrics]: https://github.com/thiscpu/thiscpu/blob/main/docs/metrics.md
+/// [processes]: https://github.com/thiscpu/thiscpu/blob/main/docs/guide.md#several-processes
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/tower.md")]
 pub mod guide {}

@@ -37,8 +37,9 @@ fn to_text(path: &str, checked: &Checked) -> String {
     if let Some([records, lanes]) = checked.unused_bytes.filter(|unused| *unused != [0; 2]) {
         let _ = writeln!(
             text,
-            "{path}: {records} bytes of records and {lanes} of each lane belong to no object, \
-             because a process ended while it made one, or two made one at once; nothing to do"
+            "{path}: {records} bytes of records and {lanes} of each lane belong to no object: \
+             a process ended while it made one, two made one at once, or a budget begins at a \
+             cache line; nothing to do"
         );
     }
     text

@@ -54,9 +54,9 @@ pub struct Checked {
     pub objects: usize,
     /// Bytes of the records, and of each lane, that belong to no object.
     ///
-    /// A process that ended while it made an object has left them, or a budget, which begins at a
-    /// cache line. Unknown if there are faults, or
-    /// objects of a kind that this version does not know.
+    /// A process that ended while it made an object has left them. Others lie before a budget,
+    /// which begins at a cache line. Unknown if there are faults, or objects of a kind that this
+    /// version does not know.
     pub unused_bytes: Option<[u64; 2]>,
 }
 
