@@ -7,7 +7,7 @@ use thiscpu::{SharedAcquireError, SharedBudget};
 
 use crate::budget::time_until;
 use crate::ffi::{catch, create, deref, destroy, name, write};
-use crate::last_error::note_available;
+use crate::last_error::{note, note_available};
 use crate::segment::ThiscpuSegment;
 use crate::status::Status;
 
@@ -45,6 +45,10 @@ impl From<SharedAcquireError> for Status {
             }
             SharedAcquireError::Closed => Status::Closed,
             SharedAcquireError::NoSlot(error) => Status::from(*error),
+            SharedAcquireError::Lost => {
+                note(format_args!("{error}"));
+                Status::InvalidSegment
+            }
             _ => Status::Internal,
         }
     }

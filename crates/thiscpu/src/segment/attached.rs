@@ -47,7 +47,8 @@ use crate::sys::startup;
 /// memory of its own, and [`is_lost`] says so. For this, the first attach of such a file installs a
 /// handler of SIGBUS. Each SIGBUS that has another cause goes to the handler that the program had
 /// before, or to the default action. If the program installs a handler later, that handler must
-/// pass on signals that it does not expect. Otherwise it decides how such an access ends.
+/// pass on signals that it does not expect. Otherwise it decides how such an access ends. If a
+/// thread blocks SIGBUS, such an access ends the process: the kernel calls no handler then.
 ///
 /// [`Existing`]: crate::Existing
 /// [`is_lost`]: Segment::is_lost

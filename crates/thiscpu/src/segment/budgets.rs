@@ -91,9 +91,14 @@ fn waiters(mapping: &Mapping) -> &[Waiter] {
 }
 
 /// Returns what a dead participant held, in all budgets, and then frees its slot.
+///
+/// The slot stays dead if the system has no memory for one of the budgets. Then another process, or
+/// a later call, finishes this.
 pub(super) fn reclaim(mapping: &Mapping, slot: u32, generation: u64, world: &impl World) {
-    for_each(mapping, &shape(mapping, &|_| ()), |found| {
+    let is_complete = for_each(mapping, &shape(mapping, &|_| ()), |found| {
         at(mapping, &found).parts(mapping).reclaim(slot, generation, world);
     });
-    free_slot(&slots(mapping), waiters(mapping), slot, generation);
+    if is_complete {
+        free_slot(&slots(mapping), waiters(mapping), slot, generation);
+    }
 }

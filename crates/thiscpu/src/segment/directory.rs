@@ -144,22 +144,28 @@ fn find<'a>(
     Ok(None)
 }
 
-/// Calls `visit` with each object of a kind.
+/// Calls `visit` with each object of a kind, and returns whether it saw all of them.
 ///
-/// Leaves damaged records out: no process of this library has used them.
+/// Leaves damaged records out: no process of this library has used them. If the system has no
+/// memory for an object, others may use it.
+#[must_use]
 pub(super) fn for_each<'a>(
     mapping: &'a Mapping,
     shape: &Shape<'_>,
     mut visit: impl FnMut(Found<'a>),
-) {
-    let Ok(index) = index(mapping) else { return };
+) -> bool {
+    let Ok(index) = index(mapping) else { return false };
+    let mut is_complete = true;
     // Acquire: as in `find`.
     for at in index.iter().map(|entry| entry.load(Acquire)).filter(|&at| at != 0) {
         let object = record(mapping, at, HEAD).and_then(|record| object(mapping, record, shape));
-        if let Ok(object) = object {
-            visit(object);
+        match object {
+            Ok(object) => visit(object),
+            Err(SegmentErrorKind::System { .. }) => is_complete = false,
+            Err(_) => {}
         }
     }
+    is_complete
 }
 
 fn index(mapping: &Mapping) -> Result<&[AtomicU64], SegmentErrorKind> {

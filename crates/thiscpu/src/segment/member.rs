@@ -109,9 +109,13 @@ impl Member {
             if membership.file.try_lock(lock_at) != Ok(true) {
                 return None;
             }
-            record.set_identity(own);
-            if record.slot.occupy(generation) {
-                return Some(Participant { slot, generation });
+            // Taking the slot needs the lock, so no other process takes it from here on. One may
+            // have taken it before, and have died: its identity must stay.
+            if record.free_generation() == Some(generation) {
+                record.set_identity(own);
+                if record.slot.occupy(generation) {
+                    return Some(Participant { slot, generation });
+                }
             }
             membership.file.unlock(lock_at);
             None
@@ -153,7 +157,11 @@ impl Member {
         if !is_live() {
             membership.set_participant(None);
         } else if !membership.file.is_open() && self.open_lock_file(membership).is_ok() {
-            let _ = membership.file.try_lock(lock_at(&self.mapping, own.slot));
+            // A child may have a copy of the description that was closed here. Then the next check
+            // finds no description again, and repeats this.
+            if membership.file.try_lock(lock_at(&self.mapping, own.slot)) != Ok(true) {
+                membership.file.close();
+            }
         }
     }
 
@@ -215,6 +223,8 @@ impl Drop for Member {
         if let Some(Participant { slot, generation }) = membership.participant()
             && self.record(slot).is_some_and(|record| record.slot.declare_dead(generation))
         {
+            // A dead slot needs no lock. Once it is free, another process must get it.
+            membership.file.close();
             self.reclaim(slot, generation);
         }
         membership.put_back();

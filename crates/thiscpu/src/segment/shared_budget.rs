@@ -71,7 +71,8 @@ use crate::sys::errno;
 /// - **Stopped processes** keep their units, and zombies do not.
 /// - **Closed descriptors.** A program that closes all descriptors, as daemons do, closes the lock
 ///   that shows that it lives. Then other processes of its PID namespace still know it by its
-///   process ID. The process takes the lock again when it is refused or waits next.
+///   process ID. The process takes the lock again when it is refused or waits next, if it can open
+///   the file again: by its path, or by another descriptor that is still open.
 /// - **Rights.** A process that takes a slot opens the segment's file again, by `/proc` or by its
 ///   path. So `/proc` or the path must exist, and the process must still have access to the file.
 ///
@@ -175,7 +176,8 @@ impl SharedBudget {
     ///
     /// [`Exhausted`](SharedAcquireError::Exhausted) if fewer than `n` units were available, or if
     /// they are promised to a waiter; [`Closed`](SharedAcquireError::Closed) if the budget is
-    /// closed; [`NoSlot`](SharedAcquireError::NoSlot) if this is a child that can take no slot.
+    /// closed; [`NoSlot`](SharedAcquireError::NoSlot) if this is a child that can take no slot;
+    /// [`Lost`](SharedAcquireError::Lost) if somebody has shortened the segment's file.
     #[inline]
     pub fn try_acquire(&self, n: u64) -> Result<(), SharedAcquireError> {
         let me = self.joined()?;
@@ -187,6 +189,9 @@ impl SharedBudget {
 
     #[cold]
     fn refused(&self, error: TryAcquireError) -> SharedAcquireError {
+        if self.member.mapping.is_lost() {
+            return SharedAcquireError::Lost;
+        }
         self.member.keep_lock_at_times();
         match error {
             TryAcquireError::Exhausted { available } => SharedAcquireError::Exhausted { available },

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::error::SegmentError;
+use super::error::{SegmentError, SegmentErrorKind};
 use crate::budget::TryAcquireError;
 
 /// The error of an acquire of a [`SharedBudget`](super::SharedBudget).
@@ -18,6 +18,8 @@ pub enum SharedAcquireError {
     Closed,
     /// This process could not take a slot of the segment, at its first call after a fork.
     NoSlot(Box<SegmentError>),
+    /// A part of the segment's file is gone; see [`Segment::is_lost`](super::Segment::is_lost).
+    Lost,
 }
 
 impl SharedAcquireError {
@@ -38,6 +40,9 @@ impl fmt::Display for SharedAcquireError {
             }
             SharedAcquireError::Closed => TryAcquireError::Closed.fmt(f),
             SharedAcquireError::NoSlot(ref error) => error.fmt(f),
+            SharedAcquireError::Lost => {
+                write!(f, "cannot acquire units of the segment: {}", SegmentErrorKind::Lost)
+            }
         }
     }
 }

@@ -90,6 +90,9 @@ impl SharedBudget {
                     Wait::Full | Wait::Waiting(_) => {}
                 },
                 Wait::Full | Wait::Left => {
+                    if self.member.mapping.is_lost() {
+                        return Err(SharedAcquireError::Lost);
+                    }
                     if left().is_some_and(|left| left.is_zero()) {
                         return self.try_acquire(n);
                     }

@@ -94,14 +94,21 @@ impl ChainedHandler {
                     unsafe { libc::raise(self.signal) };
                 }
             }
-            // SAFETY: with SA_SIGINFO, the program has installed a function of this type.
-            Some((handler, flags)) if flags & libc::SA_SIGINFO != 0 => unsafe {
-                mem::transmute::<usize, SigactionFn>(handler)(self.signal, info, context);
-            },
-            // SAFETY: without SA_SIGINFO, the program has installed a function of this type.
-            Some((handler, _)) => unsafe {
-                mem::transmute::<usize, HandlerFn>(handler)(self.signal);
-            },
+            Some((handler, flags)) => {
+                // The kernel would have done so before it called the program's handler.
+                if flags & libc::SA_RESETHAND != 0 {
+                    self.restore_default();
+                }
+                if flags & libc::SA_SIGINFO != 0 {
+                    // SAFETY: with SA_SIGINFO, the program has installed a function of this type.
+                    unsafe {
+                        mem::transmute::<usize, SigactionFn>(handler)(self.signal, info, context);
+                    }
+                } else {
+                    // SAFETY: without it, the program has installed a function of this type.
+                    unsafe { mem::transmute::<usize, HandlerFn>(handler)(self.signal) };
+                }
+            }
         }
     }
 

@@ -95,7 +95,7 @@ fn stat_of(pid: u64) -> Option<Stat> {
     // The name of the program may have spaces and parentheses. Fields behind it have none.
     let (mut field, mut value) = (0, 0_u64);
     each_byte(CStr::from_bytes_until_nul(&path).ok()?, |byte| match byte {
-        b')' => (field, value) = (2, 0),
+        b')' => (stat, field, value) = (Stat::default(), 2, 0),
         b' ' if field >= 2 => {
             match field {
                 20 => stat.threads = value,

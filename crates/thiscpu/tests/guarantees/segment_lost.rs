@@ -20,6 +20,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_lost::child_of_fork_goes_on_alone, DEFAULT_ONLY),
     scenario!(segment_lost::other_faults_reach_the_handler_of_the_program, DEFAULT_ONLY),
     scenario!(segment_lost::number_is_enough_for_the_handler_of_the_program, DEFAULT_ONLY),
+    scenario!(segment_lost::handler_that_runs_once_runs_once, DEFAULT_ONLY),
     scenario!(segment_lost::other_faults_end_a_process_without_handler, DEFAULT_ONLY),
     scenario!(segment_lost::detached_memory_is_not_replaced, DEFAULT_ONLY),
     scenario!(segment_lost::segment_without_name_installs_no_handler, DEFAULT_ONLY),
@@ -228,6 +229,30 @@ fn number_is_enough_for_the_handler_of_the_program() {
     shorten(&place, 0);
     counter.inc();
     assert_eq!((counter.sum(), HANDLED.load(SeqCst)), (1, 1));
+}
+
+extern "C" fn report(_: i32) {
+    assert_eq!(HANDLED.fetch_add(1, SeqCst), 0, "the handler runs again");
+}
+
+// Handlers that report a crash return to it, and the second fault ends the process.
+fn handler_that_runs_once_runs_once() {
+    let status = wait(fork::start(|| {
+        set_limit(libc::RLIMIT_CORE, 0).expect("a limit");
+        // SAFETY: `sigaction` is plain data, for which zeros are valid, and the handler only adds.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = report as *const () as usize;
+            action.sa_flags = libc::SA_RESETHAND;
+            assert_eq!(libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()), 0);
+        }
+        let place = Place::new();
+        let _segment = small().create(&place).expect("a segment");
+        std::fs::remove_file(&place).expect("the file");
+        touch(foreign_page(0));
+    }));
+    assert!(libc::WIFSIGNALED(status), "status {status:#x}");
+    assert_eq!(libc::WTERMSIG(status), libc::SIGBUS);
 }
 
 /// Sets the action of SIGBUS to a special one.

@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
     if (strcmp(argv[1], "pause") == 0) {
-        /* A look takes a bounded part of the time, so on a busy machine it may return too little. */
+        /* A look takes a bounded part of the time: on a busy machine it may return too little. */
         for (int pauses = 0;; pauses++) {
             sleep(3);
             if (resident_mebibytes() < before + 15) break;

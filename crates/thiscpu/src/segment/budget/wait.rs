@@ -129,7 +129,11 @@ impl Parts<'_> {
             }
             // The commit. Each grant is an exchange of the pool too, so one of them comes first.
             let operation = Operation::on_waiter(Kind::Cancel, 0, number);
-            self.commit(now, now.next(now.units(), now.mode(), operation), world);
+            if self.commit(now, now.next(now.units(), now.mode(), operation), world) {
+                // Usually done. But if somebody has damaged the waiter, nobody else finds it.
+                let waiter = &self.waiters[number as usize];
+                waiter.change(status, status.with(WaiterState::Canceled));
+            }
         };
         if last.with(WaiterState::Waiting) == status {
             self.free_waiter(number, last, world);

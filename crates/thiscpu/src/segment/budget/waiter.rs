@@ -9,7 +9,7 @@
 
 use crate::sys::atomic::{
     AtomicU32, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Release},
 };
 
 const STATE_BITS: u32 = 3;
@@ -127,11 +127,12 @@ impl Waiter {
 
     /// Writes what a taken waiter waits for.
     pub(super) fn write(&self, request: &Request) {
-        // Relaxed: the exchange to `Waiting` releases them.
-        self.budget.store(request.budget, Relaxed);
-        self.ticket.store(request.ticket, Relaxed);
-        self.units.store(request.units, Relaxed);
-        self.lane.store(request.lane, Relaxed);
+        // Release, all: pair with the Acquire loads in `waiting`. A reader of one of these looks at
+        // the status again, and sees that the waiter was taken.
+        self.budget.store(request.budget, Release);
+        self.ticket.store(request.ticket, Release);
+        self.units.store(request.units, Release);
+        self.lane.store(request.lane, Release);
     }
 
     /// Returns the status and the request, if the waiter waits, and did not change meanwhile.
