@@ -78,6 +78,9 @@ impl SharedBudget {
         let _errno = errno::save();
         let left = || deadline.map(|it| it.saturating_duration_since(Instant::now()));
         loop {
+            if self.member.mapping.is_lost() {
+                return Err(SharedAcquireError::Lost);
+            }
             let me = self.joined()?;
             match self.enqueue(me, n) {
                 Wait::Granted => return Ok(()),
@@ -90,9 +93,6 @@ impl SharedBudget {
                     Wait::Full | Wait::Waiting(_) => {}
                 },
                 Wait::Full | Wait::Left => {
-                    if self.member.mapping.is_lost() {
-                        return Err(SharedAcquireError::Lost);
-                    }
                     if left().is_some_and(|left| left.is_zero()) {
                         return self.try_acquire(n);
                     }
@@ -132,6 +132,8 @@ impl SharedBudget {
             // Acquire: pairs with the addition of a wake; the look comes after it.
             let seen = waiter.wakes().load(Acquire);
             waiting = match self.look(me, waiting) {
+                // In memory of this process alone, nobody grants the units.
+                Wait::Waiting(_) if self.member.mapping.is_lost() => return Wait::Full,
                 Wait::Waiting(waiting) => waiting,
                 over => return over,
             };

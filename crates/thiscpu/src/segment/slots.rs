@@ -23,7 +23,7 @@ pub(super) struct Record {
 const _: () = assert!(size_of::<Record>() as u64 == SLOT_BYTES);
 
 impl Record {
-    /// Records who takes the slot. Only the process that holds the lock of the slot calls this.
+    /// Records the process that takes the slot. Only the holder of the slot's lock calls this.
     pub(super) fn set_identity(&self, identity: &Identity) {
         let Identity { pid, start, stack, namespace } = *identity;
         // Relaxed: the exchange of the slot's word releases them.

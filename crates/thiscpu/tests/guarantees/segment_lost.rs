@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use thiscpu::{Segment, SegmentErrorKind, SegmentView, SharedCounter};
+use thiscpu::{Segment, SegmentErrorKind, SegmentView, SharedAcquireError, SharedCounter};
 use thiscpu_test_support::child::wait;
 use thiscpu_test_support::memory::set_limit;
 
@@ -16,6 +16,7 @@ use crate::common::{DEFAULT_ONLY, Scenario, fork, pin, scale, scenario, signal, 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_lost::participants_go_on_when_file_is_shortened, DEFAULT_ONLY),
     scenario!(segment_lost::calls_fail_when_file_is_shortened, DEFAULT_ONLY),
+    scenario!(segment_lost::acquires_fail_when_file_is_shortened, DEFAULT_ONLY),
     scenario!(segment_lost::view_gives_no_bounds_when_file_is_shortened, DEFAULT_ONLY),
     scenario!(segment_lost::child_of_fork_goes_on_alone, DEFAULT_ONLY),
     scenario!(segment_lost::other_faults_reach_the_handler_of_the_program, DEFAULT_ONLY),
@@ -122,6 +123,23 @@ fn calls_fail_when_file_is_shortened() {
     // Takes memory in each lane.
     group.add(0, -1);
     assert_eq!(length(&place), shorter);
+}
+
+fn acquires_fail_when_file_is_shortened() {
+    let place = Place::new();
+    let segment = small().create(&place).expect("a segment");
+    let budget = segment.budget("budget", 1).expect("room");
+    budget.try_acquire(1).expect("a unit is available");
+    let waiter = std::thread::spawn({
+        let budget = budget.clone();
+        move || budget.acquire(1)
+    });
+    while budget.waiters() == 0 {
+        std::thread::yield_now();
+    }
+    shorten(&place, 0);
+    assert_eq!(budget.try_acquire(1), Err(SharedAcquireError::Lost));
+    assert_eq!(waiter.join().expect("no panic"), Err(SharedAcquireError::Lost));
 }
 
 fn view_gives_no_bounds_when_file_is_shortened() {
