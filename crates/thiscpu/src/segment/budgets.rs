@@ -69,6 +69,11 @@ impl BudgetAt {
         std::ptr::eq(self.record, other.record)
     }
 
+    #[inline(always)]
+    pub(super) fn pairs(&self) -> &Pairs {
+        &self.pairs
+    }
+
     /// Returns the memory of the budget, in the mapping in which it was found.
     #[inline(always)]
     pub(super) fn parts<'a>(&self, mapping: &'a Mapping) -> Parts<'a> {

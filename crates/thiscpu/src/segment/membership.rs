@@ -4,7 +4,7 @@
 //! A child of `vfork` shares its parent's memory, and acts for the parent. Memberships are never
 //! freed, because a handler that runs in forked children looks at all of them.
 
-use core::ptr::{self, NonNull};
+use core::ptr;
 
 use super::budget::Participant;
 use crate::sys::atomic::{
@@ -22,10 +22,11 @@ pub(super) struct Membership {
     next: AtomicPtr<Membership>,
     /// Whether it belongs to an attached segment.
     is_taken: AtomicBool,
-    /// The page that children find wiped, or null if the kernel cannot wipe pages.
-    page: Option<NonNull<AtomicU64>>,
-    /// The word of a process without such a page; the handler clears it in children.
-    plain: AtomicU64,
+    /// The slot and its generation, or 0.
+    ///
+    /// Lies on a page that children find wiped. If the kernel cannot wipe pages, the handler clears
+    /// the word in children.
+    word: &'static AtomicU64,
     /// Held by the thread that takes a slot, or opens the file again.
     pub(super) lock: Lock,
     /// The description that holds the lock of the slot, or a copy of the parent's.
@@ -33,11 +34,6 @@ pub(super) struct Membership {
     /// When the file was last looked at, in nanoseconds.
     pub(super) checked_at: AtomicU64,
 }
-
-// SAFETY: the page is never unmapped, and its word is atomic.
-unsafe impl Send for Membership {}
-// SAFETY: all fields are atomics and a lock, or a page that is never unmapped.
-unsafe impl Sync for Membership {}
 
 /// The bits of the word that hold the slot plus 1; the others hold its generation.
 const SLOT_BITS: u32 = 16;
@@ -56,6 +52,15 @@ fn all() -> impl Iterator<Item = &'static Membership> {
     core::iter::successors(get(first), move |last| get(last.next.load(Acquire)))
 }
 
+/// Returns a word of zeros that is never freed.
+fn new_word() -> &'static AtomicU64 {
+    match fork::wiped_page::<AtomicU64>() {
+        // SAFETY: the word lies at the start of a new page, which is never unmapped.
+        Some(page) => unsafe { page.as_ref() },
+        None => Box::leak(Box::new(AtomicU64::new(0))),
+    }
+}
+
 impl Membership {
     /// Returns a membership that nobody else has, without a slot.
     pub(super) fn take() -> &'static Membership {
@@ -71,8 +76,7 @@ impl Membership {
             let new = Box::leak(Box::new(Membership {
                 next: AtomicPtr::new(ptr::null_mut()),
                 is_taken: AtomicBool::new(true),
-                page: fork::wiped_page(),
-                plain: AtomicU64::new(0),
+                word: new_word(),
                 lock: Lock::new(),
                 file: LockFile::new(),
                 checked_at: AtomicU64::new(0),
@@ -97,20 +101,11 @@ impl Membership {
         self.is_taken.store(false, Release);
     }
 
-    #[inline(always)]
-    fn word(&self) -> &AtomicU64 {
-        match self.page {
-            // SAFETY: the page is mapped, and is never unmapped.
-            Some(page) => unsafe { page.as_ref() },
-            None => &self.plain,
-        }
-    }
-
     /// Returns the slot that this process has taken, if it has.
     #[inline(always)]
     pub(super) fn participant(&self) -> Option<Participant> {
         // Acquire: pairs with the Release in `set_participant`.
-        match self.word().load(Acquire) {
+        match self.word.load(Acquire) {
             0 => None,
             word => {
                 let slot = u32::from(word as u16) - 1;
@@ -124,7 +119,7 @@ impl Membership {
             generation << SLOT_BITS | u64::from(slot + 1)
         });
         // Release: pairs with the Acquire in `participant`.
-        self.word().store(word, Release);
+        self.word.store(word, Release);
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::attached::Segment;
-use super::budget::{Instant, Participant, Parts, UNITS_MAX};
+use super::budget::{Instant, Participant, Parts, Released, UNITS_MAX};
 use super::budgets::BudgetAt;
 use super::cpu;
 use super::error::{SegmentError, SegmentErrorKind};
@@ -137,7 +137,7 @@ impl SharedBudget {
     /// Returns the lane of the CPU that this thread is on.
     #[inline(always)]
     pub(super) fn lane(&self) -> u32 {
-        cpu::lane(self.member.mapping.layout.lanes as u32)
+        cpu::lane(self.at.pairs().lanes())
     }
 
     /// Returns the participant that this process is, if it has a slot.
@@ -180,14 +180,26 @@ impl SharedBudget {
     /// [`Lost`](SharedAcquireError::Lost) if somebody has shortened the segment's file.
     #[inline]
     pub fn try_acquire(&self, n: u64) -> Result<(), SharedAcquireError> {
-        let me = self.joined()?;
-        match self.parts().try_acquire(me, self.lane(), n, &*self.member) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.refused(error)),
+        let (me, lane) = (self.joined()?, self.lane());
+        match self.at.pairs().acquire(me, lane, n) {
+            true => Ok(()),
+            false => self.acquire_from_pool(me, lane, n),
         }
     }
 
+    /// Describes the whole budget out of line: a locked instruction waits for stores before it.
     #[cold]
+    #[inline(never)]
+    fn acquire_from_pool(
+        &self,
+        me: Participant,
+        lane: u32,
+        n: u64,
+    ) -> Result<(), SharedAcquireError> {
+        let acquired = self.parts().acquire_from_pool(me, lane, n, &*self.member);
+        acquired.map_err(|error| self.refused(error))
+    }
+
     fn refused(&self, error: TryAcquireError) -> SharedAcquireError {
         if self.member.mapping.is_lost() {
             return SharedAcquireError::Lost;
@@ -210,9 +222,19 @@ impl SharedBudget {
     /// bug of its caller, which harms the limit until the process ends.
     #[inline]
     pub fn release(&self, n: u64) {
-        if let Some(me) = self.participant() {
-            self.parts().release(me, self.lane(), n, &*self.member);
+        let Some(me) = self.participant() else { return };
+        let lane = self.lane();
+        match self.at.pairs().release(me, lane, n) {
+            Released::Done => {}
+            released => self.release_slow(me, lane, n, released),
         }
+    }
+
+    /// Describes the whole budget out of line, as an acquire does.
+    #[cold]
+    #[inline(never)]
+    fn release_slow(&self, me: Participant, lane: u32, n: u64, released: Released) {
+        self.parts().release_slow(me, lane, n, released, &*self.member);
     }
 
     /// Returns the state at one instant, after units of the dead came back.

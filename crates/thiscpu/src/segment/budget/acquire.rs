@@ -1,6 +1,6 @@
 //! Acquires and releases that do not wait.
 
-use super::memory::Parts;
+use super::memory::{Pairs, Parts};
 use super::pair::Released;
 use super::pool::{Kind, Mode, Operation, State, UNITS_MAX};
 use super::recall::Cursor;
@@ -9,6 +9,20 @@ use crate::budget::TryAcquireError;
 
 /// In shared mode, one operation of so many ends it.
 const SHARED_OPERATIONS: u64 = if cfg!(thiscpu_model) { 8 } else { 64 };
+
+impl Pairs {
+    /// Acquires `n` units, if a participant has the credit in a lane.
+    #[inline(always)]
+    pub(crate) fn acquire(&self, me: Participant, lane: u32, n: u64) -> bool {
+        self.get(me.slot, lane).is_some_and(|pair| pair.acquire(n))
+    }
+
+    /// Releases `n` units, at most [`UNITS_MAX`], to the pair of a participant in a lane.
+    #[inline(always)]
+    pub(crate) fn release(&self, me: Participant, lane: u32, n: u64) -> Released {
+        self.get(me.slot, lane).map_or(Released::Closed, |pair| pair.release(n.min(UNITS_MAX)))
+    }
+}
 
 impl Parts<'_> {
     /// Acquires `n` units, or says how many are available.
@@ -23,25 +37,25 @@ impl Parts<'_> {
         n: u64,
         world: &impl World,
     ) -> Result<(), TryAcquireError> {
-        match self.pairs.get(me.slot, lane) {
-            Some(pair) if pair.acquire(n) => Ok(()),
-            _ => self.acquire_from_pool(me, lane, n, world),
+        match self.pairs.acquire(me, lane, n) {
+            true => Ok(()),
+            false => self.acquire_from_pool(me, lane, n, world),
         }
     }
 
-    /// Releases `n` units that this participant holds.
-    #[inline(always)]
+    /// Releases `n` units that this participant holds; a public budget calls both parts itself.
+    #[cfg(any(thiscpu_model, test))]
     pub(crate) fn release(&self, me: Participant, lane: u32, n: u64, world: &impl World) {
-        let n = n.min(UNITS_MAX);
-        match self.pairs.get(me.slot, lane).map_or(Released::Closed, |pair| pair.release(n)) {
+        match self.pairs.release(me, lane, n) {
             Released::Done => {}
             released => self.release_slow(me, lane, n, released, world),
         }
     }
 
+    /// Acquires `n` units of the pool, or says how many are available.
     #[cold]
     #[inline(never)]
-    fn acquire_from_pool(
+    pub(crate) fn acquire_from_pool(
         &self,
         me: Participant,
         lane: u32,
@@ -102,9 +116,10 @@ impl Parts<'_> {
         }
     }
 
+    /// Ends a release that the pair has not ended.
     #[cold]
     #[inline(never)]
-    fn release_slow(
+    pub(crate) fn release_slow(
         &self,
         me: Participant,
         lane: u32,
@@ -112,6 +127,7 @@ impl Parts<'_> {
         released: Released,
         world: &impl World,
     ) {
+        let n = n.min(UNITS_MAX);
         if released == Released::Stray {
             self.pull_stray(me, lane, world);
             return self.serve(world);

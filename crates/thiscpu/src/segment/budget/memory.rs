@@ -76,7 +76,8 @@ impl Pairs {
         Pairs { first, stride, lanes, slots }
     }
 
-    pub(super) fn lanes(&self) -> u32 {
+    #[inline(always)]
+    pub(crate) fn lanes(&self) -> u32 {
         self.lanes
     }
 

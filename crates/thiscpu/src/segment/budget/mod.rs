@@ -37,7 +37,7 @@ pub(crate) use self::limit::Instant;
 pub(crate) use self::memory::{Pairs, Parts, Record, Slots};
 #[cfg(thiscpu_model)]
 pub use self::modeled::{Place, Process, SharedBudgets, WaitResult};
-pub(crate) use self::pair::Pair;
+pub(crate) use self::pair::{Pair, Released};
 pub(crate) use self::pool::{LANES_MAX, SLOTS_MAX, UNITS_MAX};
 #[cfg(thiscpu_model)]
 pub(crate) use self::reclaim::reclaim_all;

@@ -23,7 +23,7 @@ const OUT_BITS: u32 = if cfg!(thiscpu_model) { 15 } else { 32 };
 
 /// The result of a release to a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Released {
+pub(crate) enum Released {
     /// The units are credit of the open pair.
     Done,
     /// The pair is closed: nothing has happened.
