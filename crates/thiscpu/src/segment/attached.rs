@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::counter::{SharedCounter, SharedCounters};
-use super::error::SegmentError;
-use super::mapping::{Access, Mapping, system};
+use super::file::error::SegmentError;
+use super::file::mapping::{Access, Mapping, system};
+use super::file::objects::Objects;
 use super::member::Member;
-use super::objects::Objects;
 use crate::sys::shared_file::SharedFile;
 use crate::sys::startup;
 

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::directory::{Kind, find_or_make};
-use super::error::SegmentError;
-use super::mapping::Mapping;
-use super::place::Place;
+use super::file::directory::{Kind, find_or_make};
+use super::file::error::SegmentError;
+use super::file::mapping::Mapping;
+use super::file::place::Place;
 
 /// The most counters in a group.
 pub(super) const COUNTERS_MAX: usize = Kind::COUNTERS_MAX as usize;

@@ -2,9 +2,9 @@
 
 use super::attached::Segment;
 use super::counter::COUNTERS_MAX;
-use super::directory::{find_existing, find_or_make};
-use super::error::SegmentError;
-use super::place::Place;
+use super::file::directory::{find_existing, find_or_make};
+use super::file::error::SegmentError;
+use super::file::place::Place;
 use super::view::SegmentView;
 use crate::counter::Bounds;
 

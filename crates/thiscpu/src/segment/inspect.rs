@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::budgets::RECORD_BYTES;
-use super::directory::hash;
-use super::error::{SegmentError, SegmentErrorKind};
-use super::layout::{FORMAT, Layout};
-use super::mapping::Mapping;
-use super::objects::{ObjectKind, Objects, SegmentObject};
-use super::place::{IN_USE, MIXED};
+use super::file::budgets::RECORD_BYTES;
+use super::file::directory::hash;
+use super::file::error::{SegmentError, SegmentErrorKind};
+use super::file::layout::{FORMAT, Layout};
+use super::file::mapping::Mapping;
+use super::file::objects::{ObjectKind, Objects, SegmentObject};
+use super::file::place::{IN_USE, MIXED};
 use super::view::SegmentView;
 use crate::sys::atomic::Ordering::Relaxed;
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::attached::Segment;
-use super::error::{SegmentError, SegmentErrorKind};
-use super::layout::{BYTES_MAX, LANES_MAX, Layout, PARTICIPANTS_MAX};
-use super::mapping::{Access, Mapping, open_path, system, with_c_path};
+use super::file::error::{SegmentError, SegmentErrorKind};
+use super::file::layout::{BYTES_MAX, LANES_MAX, Layout, PARTICIPANTS_MAX};
+use super::file::mapping::{Access, Mapping, open_path, system, with_c_path};
 use crate::sys::Host;
 use crate::sys::machine::Machine as _;
 use crate::sys::shared_file::{self, SharedFile};

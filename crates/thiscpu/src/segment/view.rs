@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::counter::SharedCounters;
-use super::directory::find_existing;
-use super::error::SegmentError;
-use super::mapping::{Access, Mapping, open_path, system};
-use super::objects::Objects;
-use super::place::Place;
+use super::file::directory::find_existing;
+use super::file::error::SegmentError;
+use super::file::mapping::{Access, Mapping, open_path, system};
+use super::file::objects::Objects;
+use super::file::place::Place;
 use crate::counter::Bounds;
 use crate::sys::shared_file::SharedFile;
 

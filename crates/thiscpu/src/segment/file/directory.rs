@@ -12,44 +12,44 @@ use crate::sys::atomic::{
 };
 
 /// The longest name, in bytes.
-pub(super) const NAME_MAX: usize = 200;
+pub(in crate::segment) const NAME_MAX: usize = 200;
 /// Words of a record before its name.
-pub(super) const HEAD: u64 = 5;
+pub(in crate::segment) const HEAD: u64 = 5;
 
 /// Words of a record: the kind of the object and how many counters it has.
-pub(super) const KIND: usize = 0;
+pub(in crate::segment) const KIND: usize = 0;
 /// Where the object's bytes begin in each lane.
-pub(super) const LANE_AT: usize = 1;
+pub(in crate::segment) const LANE_AT: usize = 1;
 /// The length of the name, in bytes.
-pub(super) const NAME_LEN: usize = 2;
+pub(in crate::segment) const NAME_LEN: usize = 2;
 /// Two words that belong to the object itself. They begin as 0.
-pub(super) const OWN: usize = 3;
+pub(in crate::segment) const OWN: usize = 3;
 /// In place of the first of them: where the bytes of a budget begin in the shared area.
 const SHARED_AT: usize = 3;
 
 /// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kind {
-    pub(super) number: u32,
+pub(in crate::segment) struct Kind {
+    pub(in crate::segment) number: u32,
     /// How many of it there are side by side.
-    pub(super) count: u32,
+    pub(in crate::segment) count: u32,
 }
 
 impl Kind {
     /// The number of counters' kind.
-    pub(super) const COUNTERS: u32 = 1;
+    pub(in crate::segment) const COUNTERS: u32 = 1;
     /// The most counters in a group.
-    pub(super) const COUNTERS_MAX: u32 = 4096;
+    pub(in crate::segment) const COUNTERS_MAX: u32 = 4096;
 
-    pub(super) const fn counters(count: u32) -> Kind {
+    pub(in crate::segment) const fn counters(count: u32) -> Kind {
         Kind { number: Kind::COUNTERS, count }
     }
 
-    pub(super) fn from_word(word: u64) -> Kind {
+    pub(in crate::segment) fn from_word(word: u64) -> Kind {
         Kind { number: (word >> 32) as u32, count: word as u32 }
     }
 
-    pub(super) const BUDGET: Kind = Kind { number: 2, count: 1 };
+    pub(in crate::segment) const BUDGET: Kind = Kind { number: 2, count: 1 };
 
     fn to_word(self) -> u64 {
         u64::from(self.number) << 32 | u64::from(self.count)
@@ -57,37 +57,37 @@ impl Kind {
 }
 
 /// The properties of an object to be made.
-pub(super) struct Request<'a> {
-    pub(super) name: &'a str,
-    pub(super) shape: Shape<'a>,
+pub(in crate::segment) struct Request<'a> {
+    pub(in crate::segment) name: &'a str,
+    pub(in crate::segment) shape: Shape<'a>,
 }
 
 /// The kind of an object, and the memory that it takes.
-pub(super) struct Shape<'a> {
-    pub(super) kind: Kind,
+pub(in crate::segment) struct Shape<'a> {
+    pub(in crate::segment) kind: Kind,
     /// The bytes that it takes in each lane.
-    pub(super) lane_bytes: u64,
+    pub(in crate::segment) lane_bytes: u64,
     /// Bytes in lanes begin at a multiple of this.
-    pub(super) lane_unit: u64,
+    pub(in crate::segment) lane_unit: u64,
     /// The bytes that it takes in the shared area, where they begin at a cache line.
-    pub(super) shared_bytes: u64,
+    pub(in crate::segment) shared_bytes: u64,
     /// Writes the first values there.
-    pub(super) init: &'a dyn Fn(usize),
+    pub(in crate::segment) init: &'a dyn Fn(usize),
 }
 
 /// An object that exists.
 #[derive(Clone, Copy)]
-pub(super) struct Found<'a> {
+pub(in crate::segment) struct Found<'a> {
     /// The words that belong to the object.
-    pub(super) own: [&'a AtomicU64; 2],
+    pub(in crate::segment) own: [&'a AtomicU64; 2],
     /// The offset of its bytes in the shared area, if it has any, and their address.
-    pub(super) shared: (u64, usize),
+    pub(in crate::segment) shared: (u64, usize),
     /// The address of its bytes in lane 0.
-    pub(super) in_lane_0: usize,
+    pub(in crate::segment) in_lane_0: usize,
 }
 
 /// Finds an object, or makes it.
-pub(super) fn find_or_make<'a>(
+pub(in crate::segment) fn find_or_make<'a>(
     mapping: &'a Mapping,
     request: &Request<'_>,
 ) -> Result<Found<'a>, SegmentError> {
@@ -105,7 +105,7 @@ pub(super) fn find_or_make<'a>(
 }
 
 /// Finds an object that exists.
-pub(super) fn find_existing<'a>(
+pub(in crate::segment) fn find_existing<'a>(
     mapping: &'a Mapping,
     request: &Request<'_>,
 ) -> Result<Found<'a>, SegmentError> {
@@ -149,7 +149,7 @@ fn find<'a>(
 /// Leaves damaged records out: no process of this library has used them. If the system has no
 /// memory for an object, others may use it.
 #[must_use]
-pub(super) fn for_each<'a>(
+pub(in crate::segment) fn for_each<'a>(
     mapping: &'a Mapping,
     shape: &Shape<'_>,
     mut visit: impl FnMut(Found<'a>),
@@ -252,7 +252,7 @@ fn make(mapping: &Mapping, request: &Request<'_>) -> Result<u64, SegmentErrorKin
 }
 
 /// Returns whether an object can have the name.
-pub(super) fn is_name(name: &str) -> bool {
+pub(in crate::segment) fn is_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
@@ -266,7 +266,7 @@ fn words_of(name: &[u8]) -> impl Iterator<Item = u64> {
 }
 
 /// Returns the 64-bit FNV-1a hash of a name.
-pub(super) fn hash(name: &[u8]) -> u64 {
+pub(in crate::segment) fn hash(name: &[u8]) -> u64 {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

@@ -1,17 +1,25 @@
 //! The public type of budgets that processes share.
+//!
+//! - `error`: why an acquire fails;
+//! - `lease`: units that are released when a value is dropped;
+//! - `wait`: waiting for units.
+
+pub(in crate::segment) mod error;
+pub(in crate::segment) mod lease;
+mod wait;
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::attached::Segment;
-use super::budget::{Instant, Participant, Parts, Released, UNITS_MAX};
-use super::budgets::BudgetAt;
-use super::cpu;
-use super::error::{SegmentError, SegmentErrorKind};
-use super::member::Member;
-use super::membership::Membership;
-use super::shared_error::SharedAcquireError;
+use self::error::SharedAcquireError;
 use crate::budget::TryAcquireError;
+use crate::segment::attached::Segment;
+use crate::segment::budget::{Instant, Participant, Parts, Released, UNITS_MAX};
+use crate::segment::file::budgets::BudgetAt;
+use crate::segment::file::error::{SegmentError, SegmentErrorKind};
+use crate::segment::lanes::cpu;
+use crate::segment::member::Member;
+use crate::segment::member::membership::Membership;
 use crate::sys::errno;
 
 /// A limit that processes share, and that holds when any of them is killed.
@@ -98,7 +106,7 @@ use crate::sys::errno;
 pub struct SharedBudget {
     at: BudgetAt,
     membership: &'static Membership,
-    pub(super) member: Arc<Member>,
+    pub(in crate::segment) member: Arc<Member>,
 }
 
 impl Segment {
@@ -130,25 +138,25 @@ impl SharedBudget {
     pub const LIMIT_MAX: u64 = UNITS_MAX;
 
     #[inline(always)]
-    pub(super) fn parts(&self) -> Parts<'_> {
+    pub(in crate::segment) fn parts(&self) -> Parts<'_> {
         self.at.parts(&self.member.mapping)
     }
 
     /// Returns the lane of the CPU that this thread is on.
     #[inline(always)]
-    pub(super) fn lane(&self) -> u32 {
+    pub(in crate::segment) fn lane(&self) -> u32 {
         cpu::lane(self.at.pairs().lanes())
     }
 
     /// Returns the participant that this process is, if it has a slot.
     #[inline(always)]
-    pub(super) fn participant(&self) -> Option<Participant> {
+    pub(in crate::segment) fn participant(&self) -> Option<Participant> {
         self.membership.participant()
     }
 
     /// Returns the participant that this process is; takes a slot if it has none.
     #[inline(always)]
-    pub(super) fn joined(&self) -> Result<Participant, SharedAcquireError> {
+    pub(in crate::segment) fn joined(&self) -> Result<Participant, SharedAcquireError> {
         self.participant().map_or_else(
             || {
                 self.member.join().map_err(|kind| {
@@ -160,7 +168,7 @@ impl SharedBudget {
     }
 
     /// Returns whether both are handles of one budget in one attached segment.
-    pub(super) fn is(&self, other: &SharedBudget) -> bool {
+    pub(in crate::segment) fn is(&self, other: &SharedBudget) -> bool {
         self.at.is(&other.at)
     }
 
@@ -238,7 +246,7 @@ impl SharedBudget {
     }
 
     /// Returns the state at one instant, after units of the dead came back.
-    pub(super) fn instant(&self) -> Instant {
+    pub(in crate::segment) fn instant(&self) -> Instant {
         let _errno = errno::save();
         self.member.keep_lock_at_times();
         // A process without a slot may look at all of them.

@@ -1,14 +1,18 @@
 //! This process as a participant of a segment: how it joins, keeps its lock, and leaves.
+//!
+//! - `membership`: the slot of this process, which children do not inherit.
+
+pub(in crate::segment) mod membership;
 
 use core::ptr;
 use std::sync::Arc;
 
-use super::budget::{Participant, SlotState, Waiter, World, free_slot_of_dead};
-use super::budgets;
-use super::error::SegmentErrorKind;
-use super::mapping::{Mapping, with_c_path};
-use super::membership::Membership;
-use super::slots::{Record, lock_at, records, slots};
+use self::membership::Membership;
+use crate::segment::budget::{Participant, SlotState, Waiter, World, free_slot_of_dead};
+use crate::segment::file::budgets;
+use crate::segment::file::error::SegmentErrorKind;
+use crate::segment::file::mapping::{Mapping, with_c_path};
+use crate::segment::file::slots::{Record, lock_at, records, slots};
 use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicPtr,
@@ -27,19 +31,19 @@ const CHECK_EVERY_NS: u64 = 20_000_000;
 ///
 /// When this is dropped, the process gives up the slot, and all that it holds.
 #[derive(Debug)]
-pub(super) struct Member {
-    pub(super) mapping: Arc<Mapping>,
+pub(in crate::segment) struct Member {
+    pub(in crate::segment) mapping: Arc<Mapping>,
     /// Null until a budget is used.
     membership: AtomicPtr<Membership>,
 }
 
 impl Member {
-    pub(super) fn new(mapping: Mapping) -> Member {
+    pub(in crate::segment) fn new(mapping: Mapping) -> Member {
         let membership = AtomicPtr::new(ptr::null_mut());
         Member { mapping: Arc::new(mapping), membership }
     }
 
-    pub(super) fn membership(&self) -> &'static Membership {
+    pub(in crate::segment) fn membership(&self) -> &'static Membership {
         // Acquire: pairs with the exchange below.
         let current = self.membership.load(Acquire);
         // SAFETY: memberships are never freed.
@@ -60,7 +64,7 @@ impl Member {
 
     /// Takes a slot for this process, unless it has one.
     #[cold]
-    pub(super) fn join(&self) -> Result<Participant, SegmentErrorKind> {
+    pub(in crate::segment) fn join(&self) -> Result<Participant, SegmentErrorKind> {
         let _errno = errno::save();
         let membership = self.membership();
         if let Some(own) = membership.participant() {
@@ -127,7 +131,7 @@ impl Member {
     }
 
     /// Calls [`keep_lock`](Self::keep_lock), but not often.
-    pub(super) fn keep_lock_at_times(&self) {
+    pub(in crate::segment) fn keep_lock_at_times(&self) {
         let (now, last) = (Host::coarse_time(), &self.membership().checked_at);
         // Relaxed: the time leads to nothing else.
         if now.wrapping_sub(last.load(Relaxed)) >= CHECK_EVERY_NS {

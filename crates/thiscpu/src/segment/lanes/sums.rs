@@ -29,7 +29,7 @@ const READS_MAX: usize = if cfg!(thiscpu_model) { 1 } else { 1000 };
 
 /// Where the banks of some counters are: in each lane, two for each counter, side by side.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lanes {
+pub(in crate::segment) struct Lanes {
     /// The first counter's first bank in lane 0.
     first: *const Bank,
     /// The distance between two lanes, in bytes.
@@ -44,7 +44,7 @@ impl Lanes {
     ///
     /// In each of `count` lanes, which begin `stride` bytes apart, there are banks for each
     /// counter that the caller will name. They stay mapped while the value or a copy is used.
-    pub(super) unsafe fn new(first: *const Bank, stride: usize, count: u32) -> Lanes {
+    pub(in crate::segment) unsafe fn new(first: *const Bank, stride: usize, count: u32) -> Lanes {
         Lanes { first, stride, count }
     }
 
@@ -59,13 +59,13 @@ impl Lanes {
 
     /// Returns the number of lanes.
     #[inline(always)]
-    pub(super) fn len(&self) -> u32 {
+    pub(in crate::segment) fn len(&self) -> u32 {
         self.count
     }
 
     /// Adds to a counter, in a lane below their number.
     #[inline(always)]
-    pub(super) fn add(&self, counter: usize, epoch: &AtomicU64, lane: u32, n: i64) {
+    pub(in crate::segment) fn add(&self, counter: usize, epoch: &AtomicU64, lane: u32, n: i64) {
         // Acquire: pairs with the exchange in `try_sum`. The bank that this epoch names is accessed
         // after the epoch.
         let now = epoch.load(Acquire);
@@ -96,7 +96,7 @@ impl Lanes {
     ///
     /// As [`Bank::count`]: the counts have one sign. The result is between the values at the
     /// beginning and at the end of the call. `None` if adders save all the time.
-    pub(super) fn count(&self, counter: usize) -> Option<i64> {
+    pub(in crate::segment) fn count(&self, counter: usize) -> Option<i64> {
         let mut sum = 0_i64;
         for lane in 0..self.count {
             for epoch in [0, 1] {
@@ -123,7 +123,11 @@ impl Lanes {
 ///
 /// A counter is in each of the lanes that `parts` returns. Those that it did not return before the
 /// instant, but returns after it, came into use meanwhile, and the sum starts again.
-pub(super) fn sum(epoch: &AtomicU64, parts: impl Fn() -> [Option<Lanes>; 2], sums: &mut [i64]) {
+pub(in crate::segment) fn sum(
+    epoch: &AtomicU64,
+    parts: impl Fn() -> [Option<Lanes>; 2],
+    sums: &mut [i64],
+) {
     loop {
         // Acquire: pairs with the exchange below.
         let now = epoch.load(Acquire);

@@ -10,7 +10,7 @@ use crate::sys::startup;
 
 /// Returns a lane below `count`: usually that of the CPU that this thread is on.
 #[inline(always)]
-pub(super) fn lane(count: u32) -> u32 {
+pub(in crate::segment) fn lane(count: u32) -> u32 {
     let cpu = rseq::cpu_or_any();
     if cpu < count { cpu } else { other_lane(count) }
 }

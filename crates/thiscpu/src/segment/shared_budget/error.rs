@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::error::{SegmentError, SegmentErrorKind};
 use crate::budget::TryAcquireError;
+use crate::segment::file::error::{SegmentError, SegmentErrorKind};
 
-/// The error of an acquire of a [`SharedBudget`](super::SharedBudget).
+/// The error of an acquire of a [`SharedBudget`](crate::SharedBudget).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SharedAcquireError {
@@ -14,11 +14,11 @@ pub enum SharedAcquireError {
         /// The number of units that were available, at one instant of the refused call.
         available: u64,
     },
-    /// The budget is [closed](super::SharedBudget::close): it will never hand out units again.
+    /// The budget is [closed](crate::SharedBudget::close): it will never hand out units again.
     Closed,
     /// This process could not take a slot of the segment, at its first call after a fork.
     NoSlot(Box<SegmentError>),
-    /// A part of the segment's file is gone; see [`Segment::is_lost`](super::Segment::is_lost).
+    /// A part of the segment's file is gone; see [`Segment::is_lost`](crate::Segment::is_lost).
     Lost,
 }
 

@@ -19,35 +19,35 @@ use crate::sys::atomic::{
 };
 use crate::sys::cpu_set::CPUS_MAX;
 
-use super::budget::{self, SLOTS_MAX, Waiter};
 use super::error::SegmentErrorKind;
+use crate::segment::budget::{self, SLOTS_MAX, Waiter};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"thiscpu\x1a");
 /// The number of this layout and of the protocols on it.
-pub(super) const FORMAT: u64 = 1;
+pub(in crate::segment) const FORMAT: u64 = 1;
 /// Sizes of areas are multiples of this: the largest size of a page.
-pub(super) const PAGE: u64 = 64 << 10;
+pub(in crate::segment) const PAGE: u64 = 64 << 10;
 /// Where the index begins.
 const INDEX_AT: u64 = 4096;
 
-pub(super) const LANES_MAX: u64 = CPUS_MAX as u64;
+pub(in crate::segment) const LANES_MAX: u64 = CPUS_MAX as u64;
 const _: () = assert!(LANES_MAX <= budget::LANES_MAX as u64, "budgets can name all lanes");
 /// The smallest and the largest number of entries in the index.
 const ENTRIES_MIN: u64 = 512;
 const ENTRIES_MAX: u64 = 1 << 24;
-pub(super) const BYTES_MAX: u64 = 1 << 40;
-pub(super) const PARTICIPANTS_MAX: u64 = SLOTS_MAX as u64;
+pub(in crate::segment) const BYTES_MAX: u64 = 1 << 40;
+pub(in crate::segment) const PARTICIPANTS_MAX: u64 = SLOTS_MAX as u64;
 /// Numbers of participants are multiples of this.
 const PARTICIPANTS_UNIT: u64 = 8;
 /// How many waiters there are for each participant.
 const WAITERS_EACH: u64 = 8;
 /// The size of a participant's slot, in bytes.
-pub(super) const SLOT_BYTES: u64 = 64;
+pub(in crate::segment) const SLOT_BYTES: u64 = 64;
 const WAITER_BYTES: u64 = size_of::<Waiter>() as u64;
 
 /// The start of a segment.
 #[repr(C)]
-pub(super) struct Header {
+pub(in crate::segment) struct Header {
     /// Published last.
     magic: AtomicU64,
     format: AtomicU64,
@@ -63,28 +63,28 @@ pub(super) struct Header {
     /// Zeros.
     unused: [AtomicU64; 6],
     /// Bytes of the shared area that records have, from its start. On a cache line of its own.
-    pub(super) shared_used: AtomicU64,
+    pub(in crate::segment) shared_used: AtomicU64,
     /// Bytes of each lane that counters have, from its start.
-    pub(super) lane_used: AtomicU64,
+    pub(in crate::segment) lane_used: AtomicU64,
 }
 
 /// The sizes of a segment, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub(super) lanes: u64,
+pub(in crate::segment) struct Layout {
+    pub(in crate::segment) lanes: u64,
     /// A power of two.
-    pub(super) index_entries: u64,
-    pub(super) shared_bytes: u64,
-    pub(super) lane_bytes: u64,
+    pub(in crate::segment) index_entries: u64,
+    pub(in crate::segment) shared_bytes: u64,
+    pub(in crate::segment) lane_bytes: u64,
     /// How many processes can use budgets at once.
-    pub(super) participants: u64,
+    pub(in crate::segment) participants: u64,
     /// How many of their threads and tasks can wait at once.
-    pub(super) waiters: u64,
+    pub(in crate::segment) waiters: u64,
 }
 
 impl Layout {
     /// Lays out the smallest segment with `lanes` lanes and at least `participants` participants.
-    pub(super) fn smallest(lanes: u64, participants: u64) -> Layout {
+    pub(in crate::segment) fn smallest(lanes: u64, participants: u64) -> Layout {
         let participants = participants.next_multiple_of(PARTICIPANTS_UNIT);
         Layout {
             lanes,
@@ -99,7 +99,7 @@ impl Layout {
     /// Lays out a new segment of at most `max_bytes`, which holds at least the smallest one.
     ///
     /// All areas have room for about as many objects.
-    pub(super) fn with_max_bytes(smallest: Layout, max_bytes: u64) -> Layout {
+    pub(in crate::segment) fn with_max_bytes(smallest: Layout, max_bytes: u64) -> Layout {
         let lanes = smallest.lanes;
         // A record, an entry or two of the index, and banks for one sign or both in each lane.
         let objects = max_bytes / (80 + 16 + 48 * lanes);
@@ -124,31 +124,31 @@ impl Layout {
         layout
     }
 
-    pub(super) const fn index_at(&self) -> u64 {
+    pub(in crate::segment) const fn index_at(&self) -> u64 {
         INDEX_AT
     }
 
     /// Returns where the slots of participants begin.
-    pub(super) fn participants_at(&self) -> u64 {
+    pub(in crate::segment) fn participants_at(&self) -> u64 {
         INDEX_AT + 8 * self.index_entries
     }
 
     /// Returns where the waiters begin.
-    pub(super) fn waiters_at(&self) -> u64 {
+    pub(in crate::segment) fn waiters_at(&self) -> u64 {
         self.participants_at() + SLOT_BYTES * self.participants
     }
 
     /// Returns where the shared area begins. Nothing that it holds is at 0.
-    pub(super) fn shared_at(&self) -> u64 {
+    pub(in crate::segment) fn shared_at(&self) -> u64 {
         (self.waiters_at() + WAITER_BYTES * self.waiters).next_multiple_of(PAGE)
     }
 
-    pub(super) fn lanes_at(&self) -> u64 {
+    pub(in crate::segment) fn lanes_at(&self) -> u64 {
         self.shared_at() + self.shared_bytes
     }
 
     /// Returns the length of the file, in bytes.
-    pub(super) fn len(&self) -> u64 {
+    pub(in crate::segment) fn len(&self) -> u64 {
         self.lanes_at() + self.lanes * self.lane_bytes
     }
 
@@ -182,7 +182,7 @@ impl Layout {
 
 impl Header {
     /// Returns the header that the first bytes of a file are.
-    pub(super) fn from_words(words: [u64; size_of::<Header>() / 8]) -> Header {
+    pub(in crate::segment) fn from_words(words: [u64; size_of::<Header>() / 8]) -> Header {
         let [magic, format, features, nonce, lanes, entries, shared, lane, rest @ ..] =
             words.map(AtomicU64::new);
         let [participants, waiters, u0, u1, u2, u3, u4, u5, shared_used, lane_used] = rest;
@@ -204,7 +204,7 @@ impl Header {
     }
 
     /// Writes the sizes of a new segment, and then publishes it.
-    pub(super) fn publish(&self, layout: &Layout, nonce: u64) {
+    pub(in crate::segment) fn publish(&self, layout: &Layout, nonce: u64) {
         // Relaxed: the store of `magic` releases them.
         self.format.store(FORMAT, Relaxed);
         self.nonce.store(nonce, Relaxed);
@@ -219,7 +219,7 @@ impl Header {
     }
 
     /// Returns the sizes of a segment in a file of `len` bytes.
-    pub(super) fn check(&self, len: u64) -> Result<Layout, SegmentErrorKind> {
+    pub(in crate::segment) fn check(&self, len: u64) -> Result<Layout, SegmentErrorKind> {
         // Acquire: pairs with the Release in `publish`.
         match self.magic.load(Acquire) {
             MAGIC => {}

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use super::cpu;
 use super::directory::{Found, Kind, Request, Shape};
 use super::error::SegmentError;
 use super::mapping::Mapping;
-use super::sums::{self, Lanes};
 use crate::counter::Bounds;
+use crate::segment::lanes::cpu;
+use crate::segment::lanes::sums::{self, Lanes};
 use crate::sys::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Acquire},
@@ -21,18 +21,18 @@ use crate::sys::atomic::{
 const COUNTER_BYTES: u64 = 32;
 
 /// Returns the banks of some counters in a lane, in bytes.
-pub(super) fn lane_bytes(counters: u32) -> u64 {
+pub(in crate::segment) fn lane_bytes(counters: u32) -> u64 {
     COUNTER_BYTES * u64::from(counters)
 }
 
 /// Set in the word of the banks for negative amounts, beside their offset in a lane.
-pub(super) const IN_USE: u64 = 1;
+pub(in crate::segment) const IN_USE: u64 = 1;
 /// In place of the offset: the segment had no room, so all amounts share banks.
-pub(super) const MIXED: u64 = 2;
+pub(in crate::segment) const MIXED: u64 = 2;
 
 /// Counters of one name: their place, and the segment that keeps it mapped.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(in crate::segment) struct Place {
     positive: Lanes,
     counters: u32,
     epoch: *const AtomicU64,
@@ -49,7 +49,7 @@ unsafe impl Sync for Place {}
 
 impl Place {
     /// Finds the place of some counters by `find`, which may make them.
-    pub(super) fn find(
+    pub(in crate::segment) fn find(
         segment: &Arc<Mapping>,
         name: &str,
         counters: u32,
@@ -81,7 +81,7 @@ impl Place {
     }
 
     #[inline(always)]
-    pub(super) fn add(&self, counter: usize, n: i64) {
+    pub(in crate::segment) fn add(&self, counter: usize, n: i64) {
         match n >= 0 {
             true => self.positive.add(counter, self.epoch(), cpu::lane(self.positive.len()), n),
             false => self.subtract(counter, n),
@@ -124,20 +124,20 @@ impl Place {
         self.negative()
     }
 
-    pub(super) fn sum(&self, sums: &mut [i64]) {
+    pub(in crate::segment) fn sum(&self, sums: &mut [i64]) {
         sums::sum(self.epoch(), || [Some(self.positive), self.negative()], sums);
     }
 
     /// Looks at a counter without a write, for [`bounds_since`](Self::bounds_since).
     ///
     /// `None` if adders save all the time.
-    pub(super) fn look(&self, counter: usize) -> Option<Look> {
+    pub(in crate::segment) fn look(&self, counter: usize) -> Option<Look> {
         let negative = self.negative().map_or(Some(0), |lanes| lanes.count(counter))?;
         Some(Look { positive: self.positive.count(counter)?, negative })
     }
 
     /// Returns bounds that hold at each instant between a look and this call.
-    pub(super) fn bounds_since(&self, first: Option<Look>, counter: usize) -> Bounds {
+    pub(in crate::segment) fn bounds_since(&self, first: Option<Look>, counter: usize) -> Bounds {
         let bounds = first.and_then(|first| self.known_bounds(first, counter));
         bounds.unwrap_or(Bounds { low: i64::MIN, estimate: 0, high: i64::MAX })
     }
@@ -159,7 +159,7 @@ impl Place {
 
 /// The amounts that were added to a counter until a look at it, by their sign.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(in crate::segment) struct Look {
     positive: i64,
     negative: i64,
 }

@@ -4,16 +4,16 @@
 //! it when the process has ended and its memory is gone. The other words tell which process it is,
 //! for the case that its program has closed the descriptor of the lock.
 
-use super::budget::{Slot, SlotState, Slots};
 use super::layout::SLOT_BYTES;
 use super::mapping::Mapping;
+use crate::segment::budget::{Slot, SlotState, Slots};
 use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sys::process::Identity;
 
 /// The record of one slot.
 #[repr(C, align(64))]
-pub(super) struct Record {
-    pub(super) slot: Slot,
+pub(in crate::segment) struct Record {
+    pub(in crate::segment) slot: Slot,
     pid: AtomicU64,
     start: AtomicU64,
     stack: AtomicU64,
@@ -24,7 +24,7 @@ const _: () = assert!(size_of::<Record>() as u64 == SLOT_BYTES);
 
 impl Record {
     /// Records the process that takes the slot. Only the holder of the slot's lock calls this.
-    pub(super) fn set_identity(&self, identity: &Identity) {
+    pub(in crate::segment) fn set_identity(&self, identity: &Identity) {
         let Identity { pid, start, stack, namespace } = *identity;
         // Relaxed: the exchange of the slot's word releases them.
         self.pid.store(pid, Relaxed);
@@ -34,7 +34,7 @@ impl Record {
     }
 
     /// Returns who took the slot; from several processes, if it changes meanwhile.
-    pub(super) fn identity(&self) -> Identity {
+    pub(in crate::segment) fn identity(&self) -> Identity {
         Identity {
             pid: self.pid.load(Relaxed),
             start: self.start.load(Relaxed),
@@ -44,14 +44,14 @@ impl Record {
     }
 
     /// Returns the generation of a free slot.
-    pub(super) fn free_generation(&self) -> Option<u64> {
+    pub(in crate::segment) fn free_generation(&self) -> Option<u64> {
         let (state, generation) = self.slot.load();
         (state == SlotState::Free).then_some(generation)
     }
 }
 
 /// Returns the records of all slots.
-pub(super) fn records(mapping: &Mapping) -> &[Record] {
+pub(in crate::segment) fn records(mapping: &Mapping) -> &[Record] {
     let count = mapping.layout.participants as usize;
     // SAFETY: the layout has these slots before the lanes, at a multiple of 64. The mapping lives
     // as long as the result. All fields are atomics, so other processes may write any values.
@@ -59,14 +59,14 @@ pub(super) fn records(mapping: &Mapping) -> &[Record] {
 }
 
 /// Describes the slots for the protocol of budgets.
-pub(super) fn slots(mapping: &Mapping) -> Slots {
+pub(in crate::segment) fn slots(mapping: &Mapping) -> Slots {
     let count = mapping.layout.participants as u32;
     // SAFETY: the slot is the first field of its record, and there are as many records.
     unsafe { Slots::new(first(mapping).cast(), size_of::<Record>(), count) }
 }
 
 /// Returns the byte of the file whose lock belongs to a slot.
-pub(super) fn lock_at(mapping: &Mapping, slot: u32) -> u64 {
+pub(in crate::segment) fn lock_at(mapping: &Mapping, slot: u32) -> u64 {
     mapping.layout.participants_at() + SLOT_BYTES * u64::from(slot)
 }
 

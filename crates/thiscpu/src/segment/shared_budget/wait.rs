@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::budget::{Participant, Wait, Waiting};
-use super::shared_budget::SharedBudget;
-use super::shared_error::SharedAcquireError;
+use super::SharedBudget;
+use super::error::SharedAcquireError;
+use crate::segment::budget::{Participant, Wait, Waiting};
 use crate::sys::atomic::{AtomicU32, Ordering::Acquire};
 use crate::sys::errno;
 use crate::sys::futex::{self, Scope};

@@ -6,7 +6,7 @@
 
 use core::ptr;
 
-use super::budget::Participant;
+use crate::segment::budget::Participant;
 use crate::sys::atomic::{
     AtomicBool, AtomicPtr, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -18,7 +18,7 @@ use crate::sys::lock_file::LockFile;
 
 /// The membership of this process in one attached segment.
 #[derive(Debug)]
-pub(super) struct Membership {
+pub(in crate::segment) struct Membership {
     next: AtomicPtr<Membership>,
     /// Whether it belongs to an attached segment.
     is_taken: AtomicBool,
@@ -28,11 +28,11 @@ pub(super) struct Membership {
     /// the word in children.
     word: &'static AtomicU64,
     /// Held by the thread that takes a slot, or opens the file again.
-    pub(super) lock: Lock,
+    pub(in crate::segment) lock: Lock,
     /// The description that holds the lock of the slot, or a copy of the parent's.
-    pub(super) file: LockFile,
+    pub(in crate::segment) file: LockFile,
     /// When the file was last looked at, in nanoseconds.
-    pub(super) checked_at: AtomicU64,
+    pub(in crate::segment) checked_at: AtomicU64,
 }
 
 /// The bits of the word that hold the slot plus 1; the others hold its generation.
@@ -63,7 +63,7 @@ fn new_word() -> &'static AtomicU64 {
 
 impl Membership {
     /// Returns a membership that nobody else has, without a slot.
-    pub(super) fn take() -> &'static Membership {
+    pub(in crate::segment) fn take() -> &'static Membership {
         if !HAS_HANDLER.swap(true, AcqRel) {
             // SAFETY: the handler makes system calls and stores to atomics, which the child of a
             // multi-threaded process may do.
@@ -94,7 +94,7 @@ impl Membership {
     }
 
     /// Gives up a membership that [`take`](Self::take) has returned.
-    pub(super) fn put_back(&self) {
+    pub(in crate::segment) fn put_back(&self) {
         self.set_participant(None);
         self.file.close();
         // Release: pairs with the Acquire in `take`.
@@ -103,7 +103,7 @@ impl Membership {
 
     /// Returns the slot that this process has taken, if it has.
     #[inline(always)]
-    pub(super) fn participant(&self) -> Option<Participant> {
+    pub(in crate::segment) fn participant(&self) -> Option<Participant> {
         // Acquire: pairs with the Release in `set_participant`.
         match self.word.load(Acquire) {
             0 => None,
@@ -114,7 +114,7 @@ impl Membership {
         }
     }
 
-    pub(super) fn set_participant(&self, participant: Option<Participant>) {
+    pub(in crate::segment) fn set_participant(&self, participant: Option<Participant>) {
         let word = participant.map_or(0, |Participant { slot, generation }| {
             generation << SLOT_BITS | u64::from(slot + 1)
         });

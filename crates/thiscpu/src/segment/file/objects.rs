@@ -17,11 +17,11 @@ pub struct SegmentObject {
     name: String,
     kind: ObjectKind,
     /// The offsets of the record's beginning and end.
-    pub(super) record: [u64; 2],
+    pub(in crate::segment) record: [u64; 2],
     /// The offset of its bytes in each lane.
-    pub(super) lane_at: u64,
+    pub(in crate::segment) lane_at: u64,
     /// The words that belong to the object itself.
-    pub(super) own: [u64; 2],
+    pub(in crate::segment) own: [u64; 2],
 }
 
 /// The kind of an object in a segment.
@@ -73,7 +73,7 @@ impl ObjectKind {
     /// Returns the bytes that an object takes in each lane of a segment.
     ///
     /// Negative amounts take as many again.
-    pub(super) fn lane_bytes(self, layout: &Layout) -> Option<u64> {
+    pub(in crate::segment) fn lane_bytes(self, layout: &Layout) -> Option<u64> {
         match self {
             ObjectKind::Counter => Some(lane_bytes(1)),
             ObjectKind::Counters(count) => Some(lane_bytes(count)),
@@ -98,12 +98,14 @@ pub struct Objects<'a> {
 }
 
 impl<'a> Objects<'a> {
-    pub(super) fn new(mapping: &'a Mapping) -> Objects<'a> {
+    pub(in crate::segment) fn new(mapping: &'a Mapping) -> Objects<'a> {
         Objects { mapping, entry: 0 }
     }
 
     /// Returns the next entry that is in use: its number, and the object.
-    pub(super) fn next_entry(&mut self) -> Option<(u64, Result<SegmentObject, SegmentErrorKind>)> {
+    pub(in crate::segment) fn next_entry(
+        &mut self,
+    ) -> Option<(u64, Result<SegmentObject, SegmentErrorKind>)> {
         let layout = &self.mapping.layout;
         let index = self.mapping.words(layout.index_at(), layout.index_entries)?;
         if self.entry == 0

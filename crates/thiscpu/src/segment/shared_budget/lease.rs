@@ -3,9 +3,9 @@
 use std::fmt;
 use std::mem;
 
-use super::budget::Participant;
-use super::shared_budget::SharedBudget;
-use super::shared_error::SharedAcquireError;
+use super::SharedBudget;
+use super::error::SharedAcquireError;
+use crate::segment::budget::Participant;
 
 /// Units of a shared budget that are released when this value is dropped.
 ///
@@ -118,7 +118,7 @@ impl SharedBudget {
 
 impl<'a> SharedLease<'a> {
     /// Wraps units that the caller has acquired.
-    pub(super) fn new(budget: &'a SharedBudget, units: u64) -> SharedLease<'a> {
+    pub(in crate::segment) fn new(budget: &'a SharedBudget, units: u64) -> SharedLease<'a> {
         SharedLease { budget, held: Held::new(budget, units) }
     }
 
@@ -170,7 +170,7 @@ impl fmt::Debug for SharedLease<'_> {
 
 impl SharedOwnedLease {
     /// Wraps units that the caller has acquired.
-    pub(super) fn new(budget: SharedBudget, units: u64) -> SharedOwnedLease {
+    pub(in crate::segment) fn new(budget: SharedBudget, units: u64) -> SharedOwnedLease {
         let held = Held::new(&budget, units);
         SharedOwnedLease { budget, held }
     }

@@ -12,23 +12,23 @@ use crate::sys::errno;
 use crate::sys::shared_file::{self, SharedFile};
 
 /// Everything in the shared area begins at a multiple of this, a cache line.
-pub(super) const SHARED_UNIT: u64 = 64;
+pub(in crate::segment) const SHARED_UNIT: u64 = 64;
 
 /// The accesses that a process has to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(in crate::segment) enum Access {
     Read,
     ReadAndWrite,
 }
 
 /// An attached segment. Its memory stays mapped until this is dropped.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(in crate::segment) struct Mapping {
     // Dropped before `mapped`, which keeps the inode: its number is not another file's meanwhile.
-    pub(super) file: SharedFile,
-    pub(super) path: Option<PathBuf>,
+    pub(in crate::segment) file: SharedFile,
+    pub(in crate::segment) path: Option<PathBuf>,
     mapped: Mapped,
-    pub(super) layout: Layout,
+    pub(in crate::segment) layout: Layout,
     access: Access,
     /// The parts of the shared area, and of each lane, that this process knows to have memory.
     shared_ready: AtomicU64,
@@ -56,7 +56,7 @@ impl Drop for Mapped {
 
 impl Mapping {
     /// Lays out a new file, and maps it.
-    pub(super) fn create(
+    pub(in crate::segment) fn create(
         file: SharedFile,
         path: Option<&Path>,
         layout: Layout,
@@ -74,7 +74,7 @@ impl Mapping {
     /// Maps a segment that somebody has created, after a check of its sizes.
     ///
     /// Without write access, the caller makes no call that writes.
-    pub(super) fn attach(
+    pub(in crate::segment) fn attach(
         file: SharedFile,
         path: Option<&Path>,
         access: Access,
@@ -122,19 +122,19 @@ impl Mapping {
         Ok(mapping)
     }
 
-    pub(super) fn error(&self, kind: SegmentErrorKind) -> SegmentError {
+    pub(in crate::segment) fn error(&self, kind: SegmentErrorKind) -> SegmentError {
         SegmentError::new(self.path.as_deref(), kind)
     }
 
     /// Returns whether a part of the file was missing at an access, or at [`check_length`].
     ///
     /// [`check_length`]: Self::check_length
-    pub(super) fn is_lost(&self) -> bool {
+    pub(in crate::segment) fn is_lost(&self) -> bool {
         self.mapped.watch.as_ref().is_some_and(Watch::is_lost)
     }
 
     /// Returns an error if somebody has shortened the file, as far as its descriptor tells.
-    pub(super) fn check_length(&self) -> Result<(), SegmentErrorKind> {
+    pub(in crate::segment) fn check_length(&self) -> Result<(), SegmentErrorKind> {
         let _errno = errno::save();
         let is_short = self.file.status().is_ok_and(|status| status.len < self.layout.len());
         if let Some(watch) = self.mapped.watch.as_ref().filter(|_| is_short) {
@@ -143,14 +143,14 @@ impl Mapping {
         if is_short || self.is_lost() { Err(SegmentErrorKind::Lost) } else { Ok(()) }
     }
 
-    pub(super) fn header(&self) -> &Header {
+    pub(in crate::segment) fn header(&self) -> &Header {
         // SAFETY: the mapping is longer than a header, aligned to a page, and lives as long as this
         // value. All fields are atomics, so whatever other processes write there is a value.
         unsafe { &*(self.mapped.base as *const Header) }
     }
 
     /// Returns words of the file, which all participants access as atomics only.
-    pub(super) fn words(&self, at: u64, count: u64) -> Option<&[AtomicU64]> {
+    pub(in crate::segment) fn words(&self, at: u64, count: u64) -> Option<&[AtomicU64]> {
         let end = at.checked_add(count.checked_mul(size_of::<u64>() as u64)?)?;
         if end > self.layout.len() || !at.is_multiple_of(8) {
             return None;
@@ -162,25 +162,25 @@ impl Mapping {
     }
 
     /// Returns the address of some bytes in lane 0, if there are as many in every lane.
-    pub(super) fn in_lanes(&self, at: u64, bytes: u64) -> Option<usize> {
+    pub(in crate::segment) fn in_lanes(&self, at: u64, bytes: u64) -> Option<usize> {
         let is_inside = at.checked_add(bytes)? <= self.layout.lane_bytes && at.is_multiple_of(16);
         is_inside.then(|| self.mapped.base + (self.layout.lanes_at() + at) as usize)
     }
 
     /// Returns the address of some bytes before the lanes, if they lie there.
-    pub(super) fn in_shared(&self, at: u64, bytes: u64) -> Option<usize> {
+    pub(in crate::segment) fn in_shared(&self, at: u64, bytes: u64) -> Option<usize> {
         let is_inside = at.checked_add(bytes)? <= self.layout.lanes_at();
         is_inside.then(|| self.before_lanes(at))
     }
 
     /// Returns the address of a place before the lanes.
     #[inline(always)]
-    pub(super) fn before_lanes(&self, at: u64) -> usize {
+    pub(in crate::segment) fn before_lanes(&self, at: u64) -> usize {
         self.mapped.base + at as usize
     }
 
     /// Takes zeroed bytes of the shared area, which nobody else gets, and returns their offset.
-    pub(super) fn take_shared(&self, bytes: u64) -> Result<u64, SegmentErrorKind> {
+    pub(in crate::segment) fn take_shared(&self, bytes: u64) -> Result<u64, SegmentErrorKind> {
         let used = &self.header().shared_used;
         let at = take(used, SHARED_UNIT, bytes, self.layout.shared_bytes, |end| {
             self.ensure_shared(end)
@@ -191,20 +191,24 @@ impl Mapping {
     /// Takes zeroed bytes of every lane, and returns their offset from a lane's beginning.
     ///
     /// It is a multiple of `unit`.
-    pub(super) fn take_in_lanes(&self, bytes: u64, unit: u64) -> Result<u64, SegmentErrorKind> {
+    pub(in crate::segment) fn take_in_lanes(
+        &self,
+        bytes: u64,
+        unit: u64,
+    ) -> Result<u64, SegmentErrorKind> {
         let used = &self.header().lane_used;
         take(used, unit, bytes, self.layout.lane_bytes, |end| self.ensure_in_lanes(end))
     }
 
     /// Gives the start of the shared area memory, so that no access to it can fail.
-    pub(super) fn ensure_shared(&self, end: u64) -> Result<(), SegmentErrorKind> {
+    pub(in crate::segment) fn ensure_shared(&self, end: u64) -> Result<(), SegmentErrorKind> {
         self.ensure_area(&self.shared_ready, end, self.layout.shared_bytes, |from, bytes| {
             self.ensure(self.layout.shared_at() + from, bytes)
         })
     }
 
     /// Gives the start of every lane memory, so that no access to it can fail.
-    pub(super) fn ensure_in_lanes(&self, end: u64) -> Result<(), SegmentErrorKind> {
+    pub(in crate::segment) fn ensure_in_lanes(&self, end: u64) -> Result<(), SegmentErrorKind> {
         self.ensure_area(&self.lanes_ready, end, self.layout.lane_bytes, |from, bytes| {
             (0..self.layout.lanes).try_for_each(|lane| {
                 self.ensure(self.layout.lanes_at() + lane * self.layout.lane_bytes + from, bytes)
@@ -279,12 +283,15 @@ fn take(
     }
 }
 
-pub(super) fn system(action: &'static str, errno: i32) -> SegmentErrorKind {
+pub(in crate::segment) fn system(action: &'static str, errno: i32) -> SegmentErrorKind {
     SegmentErrorKind::System { action, errno }
 }
 
 /// Opens the file of a segment.
-pub(super) fn open_path(path: &Path, access: Access) -> Result<SharedFile, SegmentError> {
+pub(in crate::segment) fn open_path(
+    path: &Path,
+    access: Access,
+) -> Result<SharedFile, SegmentError> {
     let error = |errno| SegmentError::new(Some(path), system("open", errno));
     let file = with_c_path(path, |path| {
         SharedFile::open(path, access == Access::ReadAndWrite).map_err(error)
@@ -296,7 +303,7 @@ pub(super) fn open_path(path: &Path, access: Access) -> Result<SharedFile, Segme
 }
 
 /// Returns a path for the system, which ends with a zero byte.
-pub(super) fn with_c_path<R>(
+pub(in crate::segment) fn with_c_path<R>(
     path: &Path,
     call: impl FnOnce(&CStr) -> Result<R, SegmentError>,
 ) -> Result<R, SegmentError> {

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::budget::{Pair, Pairs, Parts, Record, Waiter, World, free_slot};
 use super::directory::{Found, Kind, Request, Shape, find_or_make, for_each};
 use super::error::SegmentError;
 use super::layout::Layout;
 use super::mapping::Mapping;
 use super::slots::slots;
+use crate::segment::budget::{Pair, Pairs, Parts, Record, Waiter, World, free_slot};
 
 /// Where a budget is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BudgetAt {
+pub(in crate::segment) struct BudgetAt {
     record: *const Record,
     pairs: Pairs,
     id: u64,
@@ -23,10 +23,10 @@ unsafe impl Send for BudgetAt {}
 unsafe impl Sync for BudgetAt {}
 
 /// The bytes of a budget in the shared area.
-pub(super) const RECORD_BYTES: u64 = size_of::<Record>() as u64;
+pub(in crate::segment) const RECORD_BYTES: u64 = size_of::<Record>() as u64;
 
 /// Returns the bytes of a budget in each lane: a pair for each participant.
-pub(super) fn lane_bytes(layout: &Layout) -> u64 {
+pub(in crate::segment) fn lane_bytes(layout: &Layout) -> u64 {
     layout.participants * size_of::<Pair>() as u64
 }
 
@@ -52,7 +52,7 @@ fn at(mapping: &Mapping, found: &Found<'_>) -> BudgetAt {
 
 impl BudgetAt {
     /// Finds a budget, or makes it with a limit.
-    pub(super) fn find_or_make(
+    pub(in crate::segment) fn find_or_make(
         mapping: &Arc<Mapping>,
         name: &str,
         limit: u64,
@@ -65,18 +65,18 @@ impl BudgetAt {
     }
 
     /// Returns whether both are of one budget in one mapping.
-    pub(super) fn is(&self, other: &BudgetAt) -> bool {
+    pub(in crate::segment) fn is(&self, other: &BudgetAt) -> bool {
         std::ptr::eq(self.record, other.record)
     }
 
     #[inline(always)]
-    pub(super) fn pairs(&self) -> &Pairs {
+    pub(in crate::segment) fn pairs(&self) -> &Pairs {
         &self.pairs
     }
 
     /// Returns the memory of the budget, in the mapping in which it was found.
     #[inline(always)]
-    pub(super) fn parts<'a>(&self, mapping: &'a Mapping) -> Parts<'a> {
+    pub(in crate::segment) fn parts<'a>(&self, mapping: &'a Mapping) -> Parts<'a> {
         Parts {
             // SAFETY: the directory has checked that the record lies in the mapping.
             record: unsafe { &*self.record },
@@ -99,7 +99,12 @@ fn waiters(mapping: &Mapping) -> &[Waiter] {
 ///
 /// The slot stays dead if the system has no memory for one of the budgets. Then another process, or
 /// a later call, finishes this.
-pub(super) fn reclaim(mapping: &Mapping, slot: u32, generation: u64, world: &impl World) {
+pub(in crate::segment) fn reclaim(
+    mapping: &Mapping,
+    slot: u32,
+    generation: u64,
+    world: &impl World,
+) {
     let is_complete = for_each(mapping, &shape(mapping, &|_| ()), |found| {
         at(mapping, &found).parts(mapping).reclaim(slot, generation, world);
     });

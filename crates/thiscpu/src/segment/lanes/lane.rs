@@ -41,7 +41,7 @@ const FULL: i64 = if cfg!(thiscpu_model) { 1 << 20 } else { 1 << 38 };
 
 /// The result of an addition to the first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Added {
+pub(in crate::segment) enum Added {
     /// The bank was open: the addition has happened.
     Counted,
     /// The bank was open, and its delta is so large that it should be saved.
@@ -52,15 +52,15 @@ pub(super) enum Added {
 
 /// A later flip has changed a bank that a sum looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Overtaken;
+pub(in crate::segment) struct Overtaken;
 
 /// A step of a sum that seals banks.
-pub(super) struct Step<'a> {
-    pub(super) epoch: &'a AtomicU64,
+pub(in crate::segment) struct Step<'a> {
+    pub(in crate::segment) epoch: &'a AtomicU64,
     /// The epoch during this step.
-    pub(super) current: u64,
+    pub(in crate::segment) current: u64,
     /// The epoch that the banks are sealed for.
-    pub(super) sealed: u64,
+    pub(in crate::segment) sealed: u64,
 }
 
 impl Step<'_> {
@@ -81,7 +81,7 @@ impl Step<'_> {
 /// One bank of one lane of one counter.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(super) struct Bank(Double);
+pub(in crate::segment) struct Bank(Double);
 
 #[derive(Clone, Copy, Debug)]
 struct First(u64);
@@ -123,13 +123,13 @@ impl First {
 impl Bank {
     /// Returns a bank as zeroed memory is: open, for epoch 0.
     #[cfg(any(thiscpu_model, test))]
-    pub(super) const fn new() -> Bank {
+    pub(in crate::segment) const fn new() -> Bank {
         Bank(Double::new([0, 0]))
     }
 
     /// Returns whether [`add_small`](Self::add_small) takes the amount.
     #[inline(always)]
-    pub(super) fn is_small(n: i64) -> bool {
+    pub(in crate::segment) fn is_small(n: i64) -> bool {
         (-SMALL..SMALL).contains(&n)
     }
 
@@ -138,7 +138,7 @@ impl Bank {
     /// One locked addition, which orders as an acquire and a release: it pairs with the exchange of
     /// [`seal`](Self::seal), so a sum that counts this addition sees what preceded it.
     #[inline(always)]
-    pub(super) fn add_small(&self, n: i64) -> Added {
+    pub(in crate::segment) fn add_small(&self, n: i64) -> Added {
         let old = First(self.0.add_first((n as u64) << DELTA_AT));
         match old.is_sealed_or_full() {
             false => Added::Counted,
@@ -151,7 +151,12 @@ impl Bank {
     ///
     /// `is_current` says whether the epoch that led here is not over. Returns false if it is, or if
     /// the bank has just changed.
-    pub(super) fn add_saved(&self, n: i64, epoch: u64, is_current: impl FnOnce() -> bool) -> bool {
+    pub(in crate::segment) fn add_saved(
+        &self,
+        n: i64,
+        epoch: u64,
+        is_current: impl FnOnce() -> bool,
+    ) -> bool {
         let [first, saved] = self.0.load();
         let old = First(first);
         // A bank that is open keeps its epoch, whichever that is.
@@ -166,7 +171,7 @@ impl Bank {
 
     /// Saves a full delta, unless the bank is sealed first.
     #[cold]
-    pub(super) fn save(&self) {
+    pub(in crate::segment) fn save(&self) {
         loop {
             let [first, saved] = self.0.load();
             let old = First(first);
@@ -183,7 +188,7 @@ impl Bank {
     /// Seals the bank for the epoch of a sum's step, and returns its count.
     ///
     /// Anybody may repeat this. Fails if the step is over, and the bank is not sealed for it.
-    pub(super) fn seal(&self, step: &Step<'_>) -> Result<i64, Overtaken> {
+    pub(in crate::segment) fn seal(&self, step: &Step<'_>) -> Result<i64, Overtaken> {
         loop {
             let [first, saved] = self.0.load();
             let old = First(first);
@@ -208,7 +213,7 @@ impl Bank {
     ///
     /// The counts added to the bank must have one sign. Then the result was true at one instant of
     /// the call. Writes nothing.
-    pub(super) fn count(&self) -> Option<i64> {
+    pub(in crate::segment) fn count(&self) -> Option<i64> {
         // Acquire, all, so the loads stay in this order. Saved counts of one sign never return to
         // an earlier value. So if both loads find one value, delta was not saved between them, and
         // the count was true when the first word was loaded.

@@ -88,11 +88,11 @@ pub enum SegmentErrorKind {
 }
 
 impl SegmentError {
-    pub(super) fn new(path: Option<&Path>, kind: SegmentErrorKind) -> SegmentError {
+    pub(in crate::segment) fn new(path: Option<&Path>, kind: SegmentErrorKind) -> SegmentError {
         SegmentError { path: path.map(Path::to_owned), kind }
     }
 
-    pub(super) fn into_kind(self) -> SegmentErrorKind {
+    pub(in crate::segment) fn into_kind(self) -> SegmentErrorKind {
         self.kind
     }
 
@@ -101,17 +101,17 @@ impl SegmentError {
     }
 
     /// Returns whether the call failed because there is no such file.
-    pub(super) fn is_missing(&self) -> bool {
+    pub(in crate::segment) fn is_missing(&self) -> bool {
         self.is_errno(libc::ENOENT)
     }
 
     /// Returns whether the call failed because there already is such a file.
-    pub(super) fn is_present(&self) -> bool {
+    pub(in crate::segment) fn is_present(&self) -> bool {
         self.is_errno(libc::EEXIST)
     }
 
     /// Returns whether a file that could not be opened for this reason must not be removed.
-    pub(super) fn forbids_replacement(&self) -> bool {
+    pub(in crate::segment) fn forbids_replacement(&self) -> bool {
         match self.kind {
             SegmentErrorKind::System { errno, .. } => errno != libc::ENOENT,
             SegmentErrorKind::NotASegment | SegmentErrorKind::ForeignOwner { .. } => true,
