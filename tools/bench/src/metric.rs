@@ -68,6 +68,11 @@ metrics! {
     AUDITED: Total "audited" "count" "audited"
         "Calls, or charges, that were audited and not timed";
     REFUSED: Median "refused" "percent" "refused" "Refused share of the audited calls that acquire";
+    GRANTED: Median "granted" "percent" "granted" "Share of the attempts that acquired a unit";
+    TIME_PER_GRANT: Median "time_per_grant" "ns" "time per grant"
+        "Time of all attempts / those that acquired a unit";
+    GRANT_RATIO: Median "grant_ratio" "ratio" "thiscpu / this, per grant"
+        "thiscpu's time per grant / this contender's, round by round";
     RECALLS_PER_SECOND: Median "recalls_per_second" "count" "recalls/s"
         "How often thiscpu recalled all units";
     LOST_UNITS: Total "lost_units" "count" "lost units" "Charged units that are missing; must be 0";

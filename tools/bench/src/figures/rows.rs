@@ -9,7 +9,10 @@ use crate::{
     case::Outcome,
     contenders::Name,
     kind::Kind,
-    metric::{CACHE_RATIO, HARDENED_RATIO, MALLOC_RATIO, Metric, RATIO_TO_NONE, THISCPU_RATIO},
+    metric::{
+        CACHE_RATIO, GRANT_RATIO, HARDENED_RATIO, MALLOC_RATIO, Metric, RATIO_TO_NONE,
+        THISCPU_RATIO, TIME_PER_GRANT,
+    },
     stats::{self, Spread},
     workloads::Workload,
 };
@@ -117,17 +120,27 @@ pub(crate) fn rows(outcome: &Outcome) -> Vec<Row> {
         if contender == Name::ThisCpuMalloc {
             ratios.push((&HARDENED_RATIO, Name::ThisCpuHardened, contender));
         }
+        let compared = outcome.kind.compared();
         rows.extend(ratios.into_iter().filter_map(|(metric, numerator, denominator)| {
-            Row::new(case, contender, metric, ratios_of(outcome, numerator, denominator)?)
+            Row::new(case, contender, metric, ratios_of(outcome, compared, numerator, denominator)?)
         }));
+        rows.extend(
+            ratios_of(outcome, &TIME_PER_GRANT, Name::ThisCpu, contender)
+                .and_then(|ratios| Row::new(case, contender, &GRANT_RATIO, ratios)),
+        );
     }
     rows.iter_mut().for_each(|row| row.partial = !outcome.is_complete);
     rows
 }
 
-/// Returns the ratio of two contenders in each round, by the metric that compares them.
-fn ratios_of(outcome: &Outcome, numerator: Name, denominator: Name) -> Option<Vec<f64>> {
-    let values = |name| outcome.series.get(&(name, outcome.kind.compared()));
+/// Returns the ratio of two contenders in each round, by a metric that both have.
+fn ratios_of(
+    outcome: &Outcome,
+    metric: &'static Metric,
+    numerator: Name,
+    denominator: Name,
+) -> Option<Vec<f64>> {
+    let values = |name| outcome.series.get(&(name, metric));
     let ratios = || Some(stats::paired_ratios(values(numerator)?, values(denominator)?));
     (numerator != denominator).then(ratios)?
 }

@@ -3,7 +3,7 @@
 use super::{Measured, Setting};
 use crate::{
     contenders::limits::{Attempt, Contender, LIMIT_MAX},
-    metric::TIME_PER_OP,
+    metric::{GRANTED, TIME_PER_GRANT, TIME_PER_OP},
     processes::run,
     slice,
 };
@@ -22,5 +22,10 @@ fn measure<C: Contender>(setting: &Setting<'_>, limit: u32) -> Measured {
     let attempt = Attempt::<C>::at(limit)?;
     let sleep = |_: &dyn Fn() -> u64| slice::sleep(setting.length);
     let slice = run(setting.cpus, setting.threads, &attempt, sleep)?;
-    Ok(vec![TIME_PER_OP.reads(slice.op_ns()?)])
+    let (op_ns, granted) = (slice.op_ns()?, attempt.granted());
+    Ok(vec![
+        TIME_PER_OP.reads(op_ns),
+        GRANTED.reads(granted * 100.0),
+        TIME_PER_GRANT.reads(op_ns / granted),
+    ])
 }

@@ -1,5 +1,7 @@
 //! Limits that processes share.
 
+use std::cell::Cell;
+
 use anyhow::ensure;
 
 use super::processes::Repeated;
@@ -38,11 +40,21 @@ pub(crate) trait Contender: Sized {
 pub(crate) struct Attempt<C> {
     contender: C,
     limit: u32,
+    /// Attempts of this process that got a unit.
+    grants: Cell<u64>,
+    /// The share of all attempts that got a unit, once that is known.
+    granted: Cell<f64>,
 }
 
 impl<C: Contender> Attempt<C> {
     pub(crate) fn at(limit: u32) -> anyhow::Result<Self> {
-        Ok(Attempt { contender: C::try_new(limit)?, limit })
+        let contender = C::try_new(limit)?;
+        Ok(Attempt { contender, limit, grants: Cell::new(0), granted: Cell::new(0.0) })
+    }
+
+    /// Returns the share of all attempts that got a unit, after [`check`](Repeated::check).
+    pub(crate) fn granted(&self) -> f64 {
+        self.granted.get()
     }
 }
 
@@ -53,14 +65,16 @@ impl<C: Contender> Repeated for Attempt<C> {
     fn once(&self, _process: usize) {
         if self.contender.try_acquire() {
             self.contender.release();
+            self.grants.set(self.grants.get() + 1);
         }
     }
 
     fn own(&self) -> i64 {
-        0
+        self.grants.get() as i64
     }
 
-    fn check(&self, _times: u64, _own: i64) -> anyhow::Result<()> {
+    fn check(&self, times: u64, own: i64) -> anyhow::Result<()> {
+        self.granted.set(own as f64 / times as f64);
         let (limit, available) = (self.limit, self.contender.available());
         ensure!(available == limit, "{available} of {limit} units came back");
         Ok(())
