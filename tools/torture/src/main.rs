@@ -16,6 +16,7 @@ mod plan;
 mod report;
 mod run;
 mod segment;
+mod segment_files;
 mod server;
 mod shared;
 mod structures;
@@ -88,6 +89,24 @@ A run that fails ends at once. THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces a ti
 Exit status: 0 every unit is accounted for, 1 a check failed or the report could not be written,
 2 nothing was run because the request was bad.";
 
+/// The text below the options in `segment-files --help`.
+const SEGMENT_FILES_DETAILS: &str = "\
+Images of a segment in use have counters, budgets with units that are held, waiters, and processes
+that were killed in the middle of a call. Worker processes change one byte, some words or the length
+of an image, before they attach to it or while they are attached. Then they make each call, list and
+view the objects, and detach. Each call must end with a value or a clear error, within 30 seconds.
+The segment lies between two guards, so an access outside ends the run.
+
+Counts in the report:
+  refused           images to which no process could attach
+  without an error  images with which each call succeeded; their values may be any
+
+With the same seed the changes are the same; which calls a kill has interrupted is not. A run that
+fails ends at once, and keeps the image in a file. THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces a
+tier.
+Exit status: 0 each call ended, 1 a check failed or the report could not be written, 2 nothing was
+run because the request was bad.";
+
 /// Use every structure of thiscpu at once, under disturbances, and account for every unit.
 #[derive(Debug, Parser)]
 #[command(version, about, after_long_help = DETAILS, args_conflicts_with_subcommands = true)]
@@ -111,6 +130,9 @@ enum Command {
     /// Share a segment with processes that are killed, stopped and forked, and audit it
     #[command(after_long_help = SEGMENT_DETAILS)]
     Segment(segment::Plan),
+    /// Damage images of a segment in use, and use them
+    #[command(after_long_help = SEGMENT_FILES_DETAILS)]
+    SegmentFiles(segment_files::Plan),
     /// Be one of these processes
     #[command(hide = true)]
     SegmentWorker(segment::Orders),
@@ -125,6 +147,7 @@ fn main() -> ExitCode {
     match command {
         Some(Command::Server(plan)) => return serve(&plan, &tier),
         Some(Command::Segment(plan)) => return share(&plan, &tier),
+        Some(Command::SegmentFiles(plan)) => return damage(&plan, &tier),
         Some(Command::SegmentWorker(orders)) => return segment::work(&orders),
         None => {}
     }
@@ -164,6 +187,20 @@ fn serve(plan: &server::Plan, tier: &str) -> ExitCode {
 fn share(plan: &segment::Plan, tier: &str) -> ExitCode {
     note(&format!("seed {}", plan.seed));
     let report = match segment::run(plan) {
+        Ok(report) => report,
+        Err(why) => return complain(&why, FAILED),
+    };
+    match print_line(&format!("{:<22} {tier}\n{}", "tier", report.text())) {
+        Err(why) => complain(&why, FAILED),
+        Ok(_) if report.has_failed() => ExitCode::from(FAILED),
+        Ok(_) => ExitCode::SUCCESS,
+    }
+}
+
+/// Damages and uses images of a segment, and writes the report.
+fn damage(plan: &segment_files::Plan, tier: &str) -> ExitCode {
+    note(&format!("seed {}", plan.seed));
+    let report = match segment_files::run(plan) {
         Ok(report) => report,
         Err(why) => return complain(&why, FAILED),
     };

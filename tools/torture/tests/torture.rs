@@ -194,3 +194,23 @@ fn invalid_options_of_segment_are_refused() {
         assert_eq!(segment(args).output().unwrap().status.code(), Some(2), "{args:?}");
     }
 }
+
+#[test]
+fn damaged_files_of_segments_do_no_harm() {
+    let output =
+        torture(&["segment-files"]).args(["--images", "3000", "--seed", "0x2a"]).output().unwrap();
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "seed 42\n");
+    let words: Vec<_> = said.split_whitespace().collect();
+    assert!(said.contains("each call ended with a value or an error"), "{said}");
+    assert!(words.windows(2).any(|it| it == ["images", "3000"]), "{said}");
+}
+
+#[test]
+fn invalid_options_of_segment_files_are_refused() {
+    for args in [&["--images", "0"][..], &["--processes", "65"], &["--seconds", "1"], &["x"]] {
+        let status = torture(&["segment-files"]).args(args).output().unwrap().status;
+        assert_eq!(status.code(), Some(2), "{args:?}");
+    }
+}

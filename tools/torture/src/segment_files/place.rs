@@ -1,0 +1,50 @@
+//! A place for a segment between two guards, into which each access outside the segment leads.
+
+use std::io;
+use std::ptr::null_mut;
+
+/// The length of a guard: no segment is longer, and so no offset in one.
+const GUARD: usize = 1 << 40;
+/// How many other places there may be at which the kernel would map first.
+const OTHERS_MAX: usize = 10_000;
+
+/// The only gap of its length above all others: the kernel maps the next file there.
+pub(super) struct Place {
+    at: usize,
+    len: usize,
+}
+
+fn reserve(len: usize) -> io::Result<usize> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at an address that the kernel chooses; nobody can access it.
+    let address = unsafe { libc::mmap(null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+    if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(address as usize) }
+}
+
+fn give_back(at: usize, len: usize) {
+    // SAFETY: callers pass a part of a mapping of `reserve`, which nobody accesses.
+    unsafe { libc::munmap(at as *mut _, len) };
+}
+
+impl Place {
+    /// Makes the place, in address space that this process reserves for the rest of its life.
+    pub(super) fn new(len: usize) -> io::Result<Place> {
+        let at = reserve(GUARD + len + GUARD)? + GUARD;
+        give_back(at, len);
+        // The kernel takes the highest gap that is long enough. Gaps above are used up first.
+        for _ in 0..OTHERS_MAX {
+            if reserve(len)? == at {
+                give_back(at, len);
+                return Ok(Place { at, len });
+            }
+        }
+        Err(io::Error::other("the kernel maps elsewhere"))
+    }
+
+    /// Returns whether something is mapped in the whole place.
+    pub(super) fn is_taken(&self) -> bool {
+        let mut pages = vec![0_u8; self.len.div_ceil(4096)];
+        // SAFETY: the vector has a byte for each page, and the call only looks at the mapping.
+        unsafe { libc::mincore(self.at as *mut _, self.len, pages.as_mut_ptr()) == 0 }
+    }
+}
