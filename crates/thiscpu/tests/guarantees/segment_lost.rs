@@ -11,7 +11,7 @@ use thiscpu_test_support::child::wait;
 use thiscpu_test_support::memory::set_limit;
 
 use crate::common::segment::{Place, Processes, file_of, file_with, shared_words, small};
-use crate::common::{DEFAULT_ONLY, Scenario, fork, pin, scale, scenario, signal, together};
+use crate::common::{DEFAULT_ONLY, Scenario, fork, pin, scale, scenario, signal, soon, together};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_lost::participants_go_on_when_file_is_shortened, DEFAULT_ONLY),
@@ -139,6 +139,7 @@ fn acquires_fail_when_file_is_shortened() {
     }
     shorten(&place, 0);
     assert_eq!(budget.try_acquire(1), Err(SharedAcquireError::Lost));
+    assert!(soon(|| waiter.is_finished()), "the wait does not end");
     assert_eq!(waiter.join().expect("no panic"), Err(SharedAcquireError::Lost));
 }
 

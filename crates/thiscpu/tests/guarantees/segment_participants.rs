@@ -313,7 +313,7 @@ fn daemon_holds_what_it_acquires() {
 }
 
 /// Closes all descriptors except the standard streams.
-fn close_all() {
+pub(crate) fn close_all() {
     // SAFETY: the process uses none of its descriptors afterwards, except those of segments.
     assert_eq!(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) }, 0);
 }
@@ -381,7 +381,7 @@ fn process_that_closes_all_files_is_alive() {
 }
 
 /// Returns whether a process has locked a byte of a file.
-fn has_lock(file: &File) -> bool {
+pub(crate) fn has_lock(file: &File) -> bool {
     // SAFETY: all zeroes is a valid `flock`.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::F_WRLCK as i16;

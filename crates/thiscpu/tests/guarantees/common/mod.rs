@@ -35,6 +35,7 @@ pub(crate) use self::env::{
 };
 
 pub(crate) use self::objects::{Object, alloc_many, cache_of, close, exhaust, free_all};
+pub(crate) use self::scale::soon;
 pub(crate) use self::single_step::{
     Steps, at_each_step, at_every_nth_step, at_sampled_steps, can_single_step, conflict_in_handler,
     fork_at_steps, step_through,

@@ -2,13 +2,14 @@
 
 use std::io;
 
-/// A system call that the library does not strictly need.
+/// A system call that the library can do without, or that may fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
     Rseq,
     Membarrier,
     SetAffinity,
     Advise,
+    Allocate,
 }
 
 /// Checks that a process can deny itself system calls; call it in a process of its own.
@@ -34,6 +35,7 @@ fn install(call: Call, action: u32) -> io::Result<()> {
         Call::Membarrier => libc::SYS_membarrier,
         Call::SetAffinity => libc::SYS_sched_setaffinity,
         Call::Advise => libc::SYS_madvise,
+        Call::Allocate => libc::SYS_fallocate,
     };
     thiscpu_test_support::seccomp::install([(number, action)], libc::SECCOMP_RET_ALLOW)
 }
