@@ -154,11 +154,12 @@ fn segment(args: &[&str]) -> Command {
 }
 
 /// Runs some kills in `tier`, and checks the report.
-fn check_segment(tier: &str) {
+fn check_segment(tier: &str, options: &[&str]) {
     if !has(tier) {
         return;
     }
     let output = segment(&["--kills", "60", "--seconds", "60", "--seed", "0x2a"])
+        .args(options)
         .env("THISCPU_TIER", tier)
         .output()
         .unwrap();
@@ -175,17 +176,22 @@ fn check_segment(tier: &str) {
 
 #[test]
 fn killed_processes_of_rseq_cid_lose_nothing() {
-    check_segment("rseq-cid");
+    check_segment("rseq-cid", &[]);
 }
 
 #[test]
 fn killed_processes_of_rseq_cpu_lose_nothing() {
-    check_segment("rseq-cpu");
+    check_segment("rseq-cpu", &[]);
 }
 
 #[test]
 fn killed_processes_of_atomic_lose_nothing() {
-    check_segment("atomic");
+    check_segment("atomic", &[]);
+}
+
+#[test]
+fn killed_processes_on_separate_cpus_lose_nothing() {
+    check_segment("rseq-cid", &["--split-cpus"]);
 }
 
 #[test]

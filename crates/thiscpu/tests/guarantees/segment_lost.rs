@@ -10,6 +10,7 @@ use thiscpu::{Segment, SegmentErrorKind, SegmentView, SharedAcquireError, Shared
 use thiscpu_test_support::child::wait;
 use thiscpu_test_support::memory::set_limit;
 
+use super::segment_participants::until;
 use crate::common::segment::{Place, Processes, file_of, file_with, shared_words, small};
 use crate::common::{DEFAULT_ONLY, Scenario, fork, pin, scale, scenario, signal, soon, together};
 
@@ -126,21 +127,26 @@ fn calls_fail_when_file_is_shortened() {
 }
 
 fn acquires_fail_when_file_is_shortened() {
-    let place = Place::new();
-    let segment = small().create(&place).expect("a segment");
-    let budget = segment.budget("budget", 1).expect("room");
-    budget.try_acquire(1).expect("a unit is available");
-    let waiter = std::thread::spawn({
-        let budget = budget.clone();
-        move || budget.acquire(1)
-    });
-    while budget.waiters() == 0 {
-        std::thread::yield_now();
+    // All is missing, or a lane alone. Then the waiter stays where others can see it.
+    for missing in [u64::MAX, 64 << 10] {
+        let place = Place::new();
+        let segment = small().create(&place).expect("a segment");
+        let budget = segment.budget("budget", 1).expect("room");
+        budget.try_acquire(1).expect("a unit is available");
+        let waiter = std::thread::spawn({
+            let budget = budget.clone();
+            move || budget.acquire(1)
+        });
+        until(|| budget.waiters() == 1);
+        shorten(&place, length(&place).saturating_sub(missing));
+        if missing < u64::MAX {
+            // This call looks at the length.
+            segment.counter("counter").map(drop).expect_err("a lost segment");
+        }
+        assert_eq!(budget.try_acquire(1), Err(SharedAcquireError::Lost));
+        assert!(soon(|| waiter.is_finished()), "the wait does not end");
+        assert_eq!(waiter.join().expect("no panic"), Err(SharedAcquireError::Lost));
     }
-    shorten(&place, 0);
-    assert_eq!(budget.try_acquire(1), Err(SharedAcquireError::Lost));
-    assert!(soon(|| waiter.is_finished()), "the wait does not end");
-    assert_eq!(waiter.join().expect("no panic"), Err(SharedAcquireError::Lost));
 }
 
 fn view_gives_no_bounds_when_file_is_shortened() {

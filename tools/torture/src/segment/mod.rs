@@ -39,6 +39,7 @@ const ROUND: Duration = Duration::from_secs(1);
 
 /// The auditor's side of a run.
 struct Run<'a> {
+    plan: &'a Plan,
     segment: &'a Segment,
     witness: &'static Witness,
     witness_fd: OwnedFd,
@@ -63,6 +64,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, String> {
     let objects = Objects::of(&segment).map_err(|why| why.to_string())?;
     let (witness, witness_fd) = Witness::create().map_err(|why| format!("no witness: {why}"))?;
     let mut run = Run {
+        plan,
         segment: &segment,
         witness,
         witness_fd,
@@ -71,14 +73,15 @@ pub(crate) fn run(plan: &Plan) -> Result<Report, String> {
         random: plan.random(),
         counts: Counts::default(),
     };
-    let result = run.rounds(plan, began);
+    let result = run.rounds(began);
     let failures: Vec<String> = result.err().into_iter().collect();
     run.workers.iter_mut().for_each(Process::kill);
     Ok(Report::new(plan, witness, &run.counts, began.elapsed(), &failures))
 }
 
 impl Run<'_> {
-    fn rounds(&mut self, plan: &Plan, began: Instant) -> Result<(), Failure> {
+    fn rounds(&mut self, began: Instant) -> Result<(), Failure> {
+        let plan = self.plan;
         let bar = progress::bar(plan.duration.as_millis() as u64);
         let is_over = |counts: &Counts| {
             began.elapsed() >= plan.duration || counts.kills >= plan.kills || stop::is_requested()
@@ -104,7 +107,8 @@ impl Run<'_> {
         let segment = self.segment.as_fd().map_err(|why| why.to_string())?;
         self.witness.started.fetch_add(1, Relaxed);
         let seed = self.random.u64(..);
-        Process::start(number, segment, self.witness_fd.as_fd(), seed)
+        let cpus = self.plan.cpus_of(number);
+        Process::start(number, segment, self.witness_fd.as_fd(), seed, cpus)
             .map_err(|why| format!("worker {number} did not start: {why}"))
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use thiscpu_test_support::cpus;
 
 use super::witness::WORKERS_MAX;
 use crate::plan::{parse_seconds, parse_seed};
@@ -23,6 +24,10 @@ pub(crate) struct Plan {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=WORKERS_MAX as u64))]
     processes: u64,
 
+    /// Give workers with odd numbers one half of the CPUs, and the others the other half
+    #[arg(long)]
+    split_cpus: bool,
+
     /// Start the random numbers at X, such as 7 or 0x7 [default: another seed each time]
     #[arg(long, value_name = "X", default_value_t = fastrand::u32(..).into())]
     #[arg(value_parser = parse_seed, allow_negative_numbers = true, hide_default_value = true)]
@@ -32,6 +37,13 @@ pub(crate) struct Plan {
 impl Plan {
     pub(super) fn processes(&self) -> usize {
         self.processes as usize
+    }
+
+    /// Returns the CPUs of a worker; none if it may use all.
+    pub(super) fn cpus_of(&self, worker: usize) -> Vec<usize> {
+        let all = if self.split_cpus { cpus::allowed() } else { Vec::new() };
+        let (first, second) = all.split_at(all.len() / 2);
+        if worker.is_multiple_of(2) { second } else { first }.to_vec()
     }
 
     pub(super) fn random(&self) -> Rng {

@@ -5,6 +5,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use thiscpu_test_support::cpus::confine;
+
 use super::worker::die_with_parent;
 
 /// A process that the auditor has started.
@@ -18,12 +20,13 @@ pub(super) struct Process {
 pub(super) struct Ended(pub(super) i32);
 
 impl Process {
-    /// Starts this program again as a worker, which gets the descriptors.
+    /// Starts this program again as a worker, which gets the descriptors, and the CPUs if any.
     pub(super) fn start(
         number: usize,
         segment: BorrowedFd<'_>,
         witness: BorrowedFd<'_>,
         seed: u64,
+        cpus: Vec<usize>,
     ) -> io::Result<Process> {
         let fds = [segment.as_raw_fd(), witness.as_raw_fd()];
         let mut command = Command::new("/proc/self/exe");
@@ -33,6 +36,9 @@ impl Process {
             .args(["--number", &number.to_string(), "--seed", &seed.to_string()]);
         let prepare = move || {
             die_with_parent();
+            if !cpus.is_empty() && !confine(0, cpus.iter().copied()) {
+                return Err(io::Error::last_os_error());
+            }
             for fd in fds {
                 // SAFETY: clears a flag of a descriptor of this process.
                 if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } != 0 {

@@ -9,6 +9,7 @@ mod env;
 mod process;
 
 pub(crate) mod calls;
+pub(crate) mod cpuset;
 pub(crate) mod destructors;
 pub(crate) mod fork;
 pub(crate) mod futex;
