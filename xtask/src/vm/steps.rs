@@ -53,6 +53,22 @@ const CHOSEN_ON_LARGE: &[&str] = &[
     "sandbox::fence_works_when_caller_is_moved::",
     "tiers::works_without_sysfs::",
 ];
+/// Tests of shared segments that run on arm64 only: on x86-64 `cargo test` runs them.
+const CHOSEN_ON_ARM: &[&str] = &[
+    "segment_traced::killed_adds",
+    "segment_traced::killed_makers",
+    "segment_slots::",
+    "segment_kills::processes_go_on_when_one_is_killed::",
+    "segment_processes::sums_see_a_token_once::",
+    "segment_processes::sums_of_a_group_see_one_instant::",
+    "segment_budget::limit_holds_under_load::",
+    "segment_budget::waiters_of_all_processes_are_served_in_order::",
+    "segment_budget::waiters_get_units_of_killed_holders::",
+    "segment_participants::child_of_fork_holds_nothing::",
+    "segment_participants::slots_are_used_again::",
+    "segment_cpusets::",
+    "segment_files::random_images_do_no_harm::",
+];
 /// Environments that do not depend on the machine; `cargo xtask degraded` runs them.
 const SKIPPED: &str = "--skip ::sandbox_";
 
@@ -114,7 +130,10 @@ fn tests(machine: &Machine, arguments: &Arguments) -> String {
     let slow = slowness(machine);
     let chosen = match machine.cpus {
         _ if arguments.full => String::new(),
-        ..=16 => format!("{SKIPPED} {}", CHOSEN.join(",")),
+        ..=16 => {
+            let more = if machine.arch == Arch::Aarch64 { CHOSEN_ON_ARM } else { &[] };
+            format!("{SKIPPED} {}", [CHOSEN, more].concat().join(","))
+        }
         _ => format!("{SKIPPED} {SKIPPED_ON_LARGE} {}", CHOSEN_ON_LARGE.join(",")),
     };
     let vars = format!("THISCPU_TEST_SANDBOXES=all THISCPU_TEST_SLOWDOWN={slow}");

@@ -38,6 +38,7 @@ mod segment_objects;
 mod segment_participants;
 mod segment_processes;
 mod segment_slots;
+mod segment_traced;
 mod segment_versions;
 mod segment_view;
 mod signals;
@@ -76,9 +77,9 @@ fn main() -> ExitCode {
         ledger, ledger_single_step, memory, memory_return, pairs, plugin, properties, sandbox,
         segment, segment_budget, segment_budget_kills, segment_cpusets, segment_files,
         segment_kills, segment_lost, segment_objects, segment_participants, segment_processes,
-        segment_slots, segment_versions, segment_view, signals, single_step, slab, slab_constructed,
-        slab_constructed_forks, slab_direct, slab_forks, slab_free_pages, slab_heap_errors,
-        slab_low_memory, slab_memory, slab_sandbox, slab_shards, stack_use, stacks, sums,
-        thread_exit, tiers, vforks, words
+        segment_slots, segment_traced, segment_versions, segment_view, signals, single_step, slab,
+        slab_constructed, slab_constructed_forks, slab_direct, slab_forks, slab_free_pages,
+        slab_heap_errors, slab_low_memory, slab_memory, slab_sandbox, slab_shards, stack_use,
+        stacks, sums, thread_exit, tiers, vforks, words
     })
 }

@@ -97,7 +97,7 @@ fn assert_usable(budget: &SharedBudget, held: u64, what: &str) {
 }
 
 /// Recovers an image in which processes have been killed.
-fn assert_recovers(image: &[u8], killed: &[usize], held: u64, what: &str) {
+pub(crate) fn assert_recovers(image: &[u8], killed: &[usize], held: u64, what: &str) {
     let copy = attach(&with_dead(image, killed)).unwrap_or_else(|error| panic!("{what}: {error}"));
     let budget = budget(&copy);
     if budget.waiters() > 0 && budget.try_acquire(1).is_ok() {

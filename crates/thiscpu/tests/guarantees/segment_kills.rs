@@ -32,11 +32,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 const NAME: &str = "counter";
 
-fn counter(segment: &Segment) -> SharedCounter {
+pub(crate) fn counter(segment: &Segment) -> SharedCounter {
     segment.counter(NAME).expect("room")
 }
 
-fn group(segment: &Segment) -> SharedCounters<3> {
+pub(crate) fn group(segment: &Segment) -> SharedCounters<3> {
     segment.counters("group").expect("room")
 }
 
@@ -88,6 +88,11 @@ fn map(len: usize, flags: i32, fd: i32) -> *mut u8 {
 ///
 /// The first is that before `op`, and the last that after it.
 pub(crate) fn images_of(segment: &Segment, op: impl FnOnce()) -> Vec<Vec<u8>> {
+    images_while(segment, |record| step_through(op, record))
+}
+
+/// Returns the distinct images of a segment, taken at each call of the function for `steps`.
+pub(crate) fn images_while(segment: &Segment, steps: impl FnOnce(fn())) -> Vec<Vec<u8>> {
     use std::os::fd::AsRawFd as _;
     let file = file_of(segment);
     let len = file.metadata().expect("a file").len() as usize;
@@ -100,7 +105,7 @@ pub(crate) fn images_of(segment: &Segment, op: impl FnOnce()) -> Vec<Vec<u8>> {
     };
     RECORDER.store(&raw mut recorder, SeqCst);
     record();
-    step_through(op, record);
+    steps(record);
     record();
     let Recorder { images, taken, .. } = recorder;
     let taken = taken.into_inner();
@@ -113,12 +118,12 @@ pub(crate) fn images_of(segment: &Segment, op: impl FnOnce()) -> Vec<Vec<u8>> {
         libc::munmap(bytes.as_ptr().cast_mut().cast(), IMAGES_MAX * len);
         libc::munmap(recorder.segment.cast_mut().cast(), len);
     }
-    assert_eq!(images.last(), Some(&image_of(segment)));
+    assert!(images.last() == Some(&image_of(segment)), "a change was not seen");
     images
 }
 
 /// Uses all of a segment that a killed process has left; the counter has one of these values.
-fn assert_usable(image: &[u8], values: &[i64], what: &str) {
+pub(crate) fn assert_usable(image: &[u8], values: &[i64], what: &str) {
     let segment = attach(image).unwrap_or_else(|error| panic!("{what}: {error}"));
     let counter = counter(&segment);
     let sum = counter.sum();

@@ -147,25 +147,62 @@ pub(crate) fn signal_after_call(
 ///
 /// If the child fails.
 pub(crate) fn kill_before_instruction(steps: u64, body: impl FnOnce()) -> bool {
-    let child = start(|| {
-        assert!(trace_me());
-        stop();
-        body();
-        stop();
-    });
-    assert!(libc::WIFSTOPPED(wait(child)), "the child did not stop");
-    for _ in 0..steps {
-        // SAFETY: this process traces the child, which is stopped; the request takes no pointers.
-        assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, child, 0, 0) }, 0);
-        let status = wait(child);
-        assert!(libc::WIFSTOPPED(status), "{:?}", check_status(status));
-        if libc::WSTOPSIG(status) == libc::SIGSTOP {
-            kill(child);
-            return false;
-        }
+    let child = Traced::start(|| (), |()| body());
+    let is_long = (0..steps).all(|_| child.step());
+    kill(child.0);
+    is_long
+}
+
+/// Runs `op` in a forked child, after `prepare`, and calls `look` after each instruction.
+///
+/// The child is killed when `op` has ended. Other than a handler of single steps, this works on
+/// each architecture; see [`can_step_children`].
+///
+/// # Panics
+///
+/// If the child fails.
+pub(crate) fn step_child<T>(prepare: impl FnOnce() -> T, op: impl FnOnce(T), look: fn()) {
+    let child = Traced::start(prepare, op);
+    while child.step() {
+        look();
     }
-    kill(child);
-    true
+    kill(child.0);
+}
+
+/// Checks that processes may trace their children, and step through all instructions.
+pub(crate) fn can_step_children() -> Result<(), String> {
+    // Between two stops, a processor forgets what was loaded exclusively.
+    #[cfg(target_arch = "aarch64")]
+    if !std::arch::is_aarch64_feature_detected!("lse") {
+        return Err("needs atomic instructions, which can be stepped through".into());
+    }
+    can_trace()
+}
+
+/// A child that is stopped before a call.
+struct Traced(i32);
+
+impl Traced {
+    fn start<T>(prepare: impl FnOnce() -> T, op: impl FnOnce(T)) -> Traced {
+        let child = start(|| {
+            assert!(trace_me());
+            let prepared = prepare();
+            stop();
+            op(prepared);
+            stop();
+        });
+        assert!(libc::WIFSTOPPED(wait(child)), "the child did not stop");
+        Traced(child)
+    }
+
+    /// Lets the child execute one instruction, and returns whether the call goes on.
+    fn step(&self) -> bool {
+        // SAFETY: this process traces the child, which is stopped; the request takes no pointers.
+        assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, self.0, 0, 0) }, 0);
+        let status = wait(self.0);
+        assert!(libc::WIFSTOPPED(status), "{:?}", check_status(status));
+        libc::WSTOPSIG(status) != libc::SIGSTOP
+    }
 }
 
 /// Kills a child, and waits until it is gone.
