@@ -177,8 +177,9 @@ pub use percpu::{Link, PairWord, PerCpu, PerCpuInt, PerCpuPair, PerCpuStack, Per
 #[cfg(not(thiscpu_model))]
 pub use segment::{
     CounterView, CountersView, Existing, ObjectKind, Objects, Segment, SegmentError,
-    SegmentErrorKind, SegmentObject, SegmentOptions, SegmentView, SharedAcquireError, SharedBudget,
-    SharedCounter, SharedCounters, SharedLease, SharedOwnedLease,
+    SegmentErrorKind, SegmentObject, SegmentOptions, SegmentView, SharedAcquire,
+    SharedAcquireError, SharedAcquireOwned, SharedBudget, SharedCounter, SharedCounters,
+    SharedLease, SharedOwnedLease,
 };
 pub use slab::{
     Cache, CacheBox, CacheInUse, CacheStats, Constructed, ConstructedCache, Prefilled, RawCache,

@@ -55,6 +55,8 @@ pub use self::shared_budget::SharedBudget;
 #[cfg(not(thiscpu_model))]
 pub use self::shared_budget::error::SharedAcquireError;
 #[cfg(not(thiscpu_model))]
+pub use self::shared_budget::future::{SharedAcquire, SharedAcquireOwned};
+#[cfg(not(thiscpu_model))]
 pub use self::shared_budget::lease::{SharedLease, SharedOwnedLease};
 #[cfg(not(thiscpu_model))]
 pub use self::view::{CounterView, CountersView, SegmentView};

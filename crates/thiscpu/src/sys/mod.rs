@@ -32,6 +32,8 @@ pub(crate) mod membarrier;
 pub(crate) mod panic_reason;
 #[cfg(not(thiscpu_model))]
 pub(crate) mod process;
+#[cfg(not(thiscpu_model))]
+pub(crate) mod quiet_thread;
 pub(crate) mod rseq;
 #[cfg(not(thiscpu_model))]
 pub(crate) mod shared_file;

@@ -44,4 +44,4 @@ pub(crate) use self::reclaim::reclaim_all;
 pub(crate) use self::reclaim::{free_slot, free_slot_of_dead};
 pub(crate) use self::slot::{Participant, Slot, SlotState, World};
 pub(crate) use self::wait::{Wait, Waiting};
-pub(crate) use self::waiter::Waiter;
+pub(crate) use self::waiter::{Sleeper, Waiter};

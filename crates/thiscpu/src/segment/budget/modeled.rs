@@ -6,7 +6,7 @@ use super::pair::Pair;
 use super::reclaim::{free_slot_of_dead, reclaim_all};
 use super::slot::{Participant, Slot, SlotState, World};
 use super::wait::{Wait, Waiting};
-use super::waiter::Waiter;
+use super::waiter::{Sleeper, Waiter};
 use crate::budget::TryAcquireError;
 use crate::sys::Host;
 use crate::sys::atomic::{
@@ -153,7 +153,7 @@ impl<const LIMIT: u64, const N: usize, const SLOTS: usize> SharedBudgets<LIMIT, 
 
     /// Acquires units, or joins the queue for them.
     pub fn enqueue(&self, budget: usize, me: Process, n: u64) -> WaitResult {
-        self.parts(budget).enqueue(me.0, Self::lane(), n, self).into()
+        self.parts(budget).enqueue(me.0, Self::lane(), n, Sleeper::Thread, self).into()
     }
 
     /// Looks whether a wait is over.

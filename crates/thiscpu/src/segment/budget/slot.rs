@@ -108,6 +108,8 @@ pub(crate) trait World {
     /// [`free_slot`](super::free_slot).
     fn reclaim(&self, slot: u32, generation: u64);
 
-    /// Wakes the thread or task that waits: its state has changed, or it should look again.
+    /// Wakes the thread that waits, or the one that wakes tasks of the waiter's process.
+    ///
+    /// The waiter's state has changed, or its owner should look again.
     fn wake(&self, waiter: &Waiter);
 }

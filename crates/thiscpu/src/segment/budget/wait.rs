@@ -4,7 +4,7 @@ use super::memory::Parts;
 use super::pool::{Kind, Mode, Operation};
 use super::recall::Cursor;
 use super::slot::{Participant, World};
-use super::waiter::{Request, Status, Waiter, WaiterState};
+use super::waiter::{Request, Sleeper, Status, Waiter, WaiterState};
 use crate::budget::TryAcquireError;
 use crate::sys::atomic::Ordering::AcqRel;
 
@@ -14,6 +14,14 @@ pub(crate) struct Waiting {
     number: u32,
     /// The status while it waits.
     status: Status,
+}
+
+#[cfg(not(thiscpu_model))]
+impl Waiting {
+    /// Returns a copy for the thread that watches the place for its owner.
+    pub(crate) fn watched(&self) -> Waiting {
+        Waiting { number: self.number, status: self.status }
+    }
 }
 
 /// What a wait has come to.
@@ -35,13 +43,20 @@ impl Parts<'_> {
     /// Acquires `n` units, or joins the queue for them.
     ///
     /// The commit is the exchange of the pool that grants, or that says that somebody waits.
-    pub(crate) fn enqueue(&self, me: Participant, lane: u32, n: u64, world: &impl World) -> Wait {
+    pub(crate) fn enqueue(
+        &self,
+        me: Participant,
+        lane: u32,
+        n: u64,
+        sleeper: Sleeper,
+        world: &impl World,
+    ) -> Wait {
         match self.try_acquire(me, lane, n, world) {
             Ok(()) => return Wait::Granted,
             Err(TryAcquireError::Closed) => return Wait::Closed,
             Err(TryAcquireError::Exhausted { .. }) => {}
         }
-        let Some(waiting) = self.take_waiter(me, lane, n) else { return Wait::Full };
+        let Some(waiting) = self.take_waiter(me, lane, n, sleeper) else { return Wait::Full };
         let mut cursor = Cursor::default();
         loop {
             let now = self.settle(world);
@@ -87,7 +102,8 @@ impl Parts<'_> {
         self.waiters.get(waiting.number as usize)
     }
 
-    fn look(&self, waiting: Waiting, world: &impl World) -> Wait {
+    /// Looks at free units and the end, but not at dead participants.
+    pub(crate) fn look(&self, waiting: Waiting, world: &impl World) -> Wait {
         self.serve(world);
         let mode = self.settle(world).mode();
         match self.status(&waiting) == waiting.status && mode != Mode::Closed {
@@ -96,18 +112,32 @@ impl Parts<'_> {
         }
     }
 
+    /// Does for all waiters what [`poll`](Self::poll) does for one.
+    #[cfg(not(thiscpu_model))]
+    pub(crate) fn tend(&self, me: Participant, world: &impl World) {
+        self.reclaim_dead(self.settle(world), me, world);
+        self.serve(world);
+    }
+
+    /// Returns whether the owner of a place would find that its wait is over.
+    #[cfg(not(thiscpu_model))]
+    pub(crate) fn is_over(&self, waiting: &Waiting) -> bool {
+        self.status(waiting) != waiting.status || self.is_closed()
+    }
+
     fn status(&self, waiting: &Waiting) -> Status {
         self.waiters[waiting.number as usize].status()
     }
 
     /// Takes a free waiter, and gives it the next ticket.
-    fn take_waiter(&self, me: Participant, lane: u32, n: u64) -> Option<Waiting> {
+    fn take_waiter(&self, me: Participant, lane: u32, n: u64, sleeper: Sleeper) -> Option<Waiting> {
         let mut free = self.waiters.iter().zip(0..);
         let (waiter, number, taken) =
             free.find_map(|(waiter, number)| Some((waiter, number, waiter.take(me.slot)?)))?;
         // AcqRel: a waiter that comes after this one, in any process, has a higher ticket.
         let ticket = self.record.tickets.fetch_add(1, AcqRel);
-        waiter.write(&Request { budget: self.id, ticket, lane, units: n });
+        let task_of = (sleeper == Sleeper::Task).then_some(me.slot);
+        waiter.write(&Request { budget: self.id, ticket, lane, units: n }, task_of);
         let status = taken.with(WaiterState::Waiting);
         waiter.change(taken, status).then_some(Waiting { number, status })
     }

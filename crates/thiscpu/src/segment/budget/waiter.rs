@@ -57,6 +57,15 @@ impl Status {
     }
 }
 
+/// The owner of a waiter: a thread, which sleeps on the waiter's word, or a task.
+///
+/// A task does not sleep. A thread of its process wakes it, which sleeps on a word of the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleeper {
+    Thread,
+    Task,
+}
+
 /// What a waiter waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
@@ -78,6 +87,8 @@ pub(crate) struct Waiter {
     lane: AtomicU32,
     /// Counts wakes; the word that its thread sleeps on.
     wakes: AtomicU32,
+    /// One more than the slot of the process whose task waits; 0 if a thread waits.
+    task_of: AtomicU32,
 }
 
 impl Waiter {
@@ -91,6 +102,7 @@ impl Waiter {
             units: AtomicU64::new(0),
             lane: AtomicU32::new(0),
             wakes: AtomicU32::new(0),
+            task_of: AtomicU32::new(0),
         }
     }
 
@@ -99,6 +111,15 @@ impl Waiter {
     /// A waiter loads it, looks, and sleeps only if it is unchanged.
     pub(crate) fn wakes(&self) -> &AtomicU32 {
         &self.wakes
+    }
+
+    /// Returns the slot of the process whose task waits; `None` if a thread waits.
+    ///
+    /// The waiter may have its next owner by now. Then the last one has seen that its wait is over,
+    /// and needs no wake.
+    pub(crate) fn task_of(&self) -> Option<u32> {
+        // Acquire: pairs with the Release in `write`.
+        self.task_of.load(Acquire).checked_sub(1)
     }
 
     /// Counts a wake, before the system call that wakes.
@@ -126,9 +147,10 @@ impl Waiter {
     }
 
     /// Writes what a taken waiter waits for.
-    pub(super) fn write(&self, request: &Request) {
+    pub(super) fn write(&self, request: &Request, task_of: Option<u32>) {
         // Release, all: pair with the Acquire loads in `waiting`. A reader of one of these looks at
         // the status again, and sees that the waiter was taken.
+        self.task_of.store(task_of.map_or(0, |slot| slot + 1), Release);
         self.budget.store(request.budget, Release);
         self.ticket.store(request.ticket, Release);
         self.units.store(request.units, Release);

@@ -7,7 +7,11 @@
 use super::layout::SLOT_BYTES;
 use super::mapping::Mapping;
 use crate::segment::budget::{Slot, SlotState, Slots};
-use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sys::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Relaxed, Release},
+};
+use crate::sys::futex::{self, Scope};
 use crate::sys::process::Identity;
 
 /// The record of one slot.
@@ -18,6 +22,8 @@ pub(in crate::segment) struct Record {
     start: AtomicU64,
     stack: AtomicU64,
     namespace: AtomicU64,
+    /// Counts wakes of tasks; the word that the thread sleeps on which wakes them.
+    task_wakes: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Record>() as u64 == SLOT_BYTES);
@@ -41,6 +47,20 @@ impl Record {
             stack: self.stack.load(Relaxed),
             namespace: self.namespace.load(Relaxed),
         }
+    }
+
+    /// Returns the word that the thread sleeps on which wakes the tasks of the process.
+    ///
+    /// That thread loads it, looks, and sleeps only if it is unchanged.
+    pub(in crate::segment) fn task_wakes(&self) -> &AtomicU32 {
+        &self.task_wakes
+    }
+
+    /// Wakes the thread that wakes the tasks of the process.
+    pub(in crate::segment) fn wake_tasks(&self) {
+        // Release: pairs with the load of the thread that is about to look.
+        self.task_wakes.fetch_add(1, Release);
+        futex::wake(&self.task_wakes, 1, Scope::Shared);
     }
 
     /// Returns the generation of a free slot.

@@ -1,13 +1,16 @@
 //! This process as a participant of a segment: how it joins, keeps its lock, and leaves.
 //!
-//! - `membership`: the slot of this process, which children do not inherit.
+//! - `membership`: the slot of this process, which children do not inherit;
+//! - `tasks`: tasks that wait for units, and the thread that wakes them.
 
 pub(in crate::segment) mod membership;
+pub(in crate::segment) mod tasks;
 
 use core::ptr;
 use std::sync::Arc;
 
 use self::membership::Membership;
+use self::tasks::Tasks;
 use crate::segment::budget::{Participant, SlotState, Waiter, World, free_slot_of_dead};
 use crate::segment::file::budgets;
 use crate::segment::file::error::SegmentErrorKind;
@@ -35,12 +38,13 @@ pub(in crate::segment) struct Member {
     pub(in crate::segment) mapping: Arc<Mapping>,
     /// Null until a budget is used.
     membership: AtomicPtr<Membership>,
+    pub(in crate::segment) tasks: Arc<Tasks>,
 }
 
 impl Member {
     pub(in crate::segment) fn new(mapping: Mapping) -> Member {
         let membership = AtomicPtr::new(ptr::null_mut());
-        Member { mapping: Arc::new(mapping), membership }
+        Member { mapping: Arc::new(mapping), membership, tasks: Arc::default() }
     }
 
     pub(in crate::segment) fn membership(&self) -> &'static Membership {
@@ -126,7 +130,7 @@ impl Member {
         })
     }
 
-    fn record(&self, slot: u32) -> Option<&Record> {
+    pub(in crate::segment) fn record(&self, slot: u32) -> Option<&Record> {
         records(&self.mapping).get(slot as usize)
     }
 
@@ -215,7 +219,10 @@ impl World for Member {
 
     fn wake(&self, waiter: &Waiter) {
         let _errno = errno::save();
-        futex::wake(waiter.wakes(), 1, Scope::Shared);
+        match waiter.task_of().and_then(|slot| self.record(slot)) {
+            Some(record) => record.wake_tasks(),
+            None => futex::wake(waiter.wakes(), 1, Scope::Shared),
+        }
     }
 }
 
@@ -224,6 +231,7 @@ impl Drop for Member {
         // SAFETY: memberships are never freed.
         let Some(membership) = (unsafe { self.membership.load(Acquire).as_ref() }) else { return };
         let _errno = errno::save();
+        self.end_tasks(membership);
         if let Some(Participant { slot, generation }) = membership.participant()
             && self.record(slot).is_some_and(|record| record.slot.declare_dead(generation))
         {

@@ -1,10 +1,12 @@
 //! The public type of budgets that processes share.
 //!
 //! - `error`: why an acquire fails;
+//! - `future`: futures that acquire units;
 //! - `lease`: units that are released when a value is dropped;
-//! - `wait`: waiting for units.
+//! - `wait`: waiting for units, in a thread.
 
 pub(in crate::segment) mod error;
+pub(in crate::segment) mod future;
 pub(in crate::segment) mod lease;
 mod wait;
 
@@ -29,12 +31,16 @@ use crate::sys::errno;
 /// one instant fewer units were available than it requested. Waiters are served in the order they
 /// came, in whichever process.
 ///
-/// | released | never waits | blocks the thread |
-/// |---|---|---|
-/// | by hand | [`try_acquire`] | [`acquire`], [`acquire_timeout`], [`acquire_deadline`] |
-/// | by a lease, which borrows | [`lease`] | |
-/// | by an owned lease | [`try_acquire_owned`] | |
+/// | released | never waits | blocks the thread | waits in a task |
+/// |---|---|---|---|
+/// | by hand | [`try_acquire`] | [`acquire`], [`acquire_timeout`], [`acquire_deadline`] | |
+/// | by a lease, which borrows | [`lease`] | [`SharedAcquire::wait`] | [`acquire_async`] |
+/// | by an owned lease | [`try_acquire_owned`] | [`SharedAcquireOwned::wait`] | [`acquire_owned`] |
 ///
+/// [`acquire_async`]: SharedBudget::acquire_async
+/// [`acquire_owned`]: SharedBudget::acquire_owned
+/// [`SharedAcquire::wait`]: crate::SharedAcquire::wait
+/// [`SharedAcquireOwned::wait`]: crate::SharedAcquireOwned::wait
 /// [`acquire_deadline`]: SharedBudget::acquire_deadline
 /// [`acquire_timeout`]: SharedBudget::acquire_timeout
 /// [`lease`]: SharedBudget::lease
@@ -47,7 +53,7 @@ use crate::sys::errno;
 /// | [`available`], [`close`] | three exchanges for each CPU and process | at most one |
 /// | [`set_limit`] | two exchanges; to lower it, at most as `available` | two exchanges |
 ///
-/// Only the calls in the last column of the first table wait, and only for units.
+/// Only the calls in the last two columns of the first table wait, and only for units.
 ///
 /// [`try_acquire`]: SharedBudget::try_acquire
 /// [`release`]: SharedBudget::release
@@ -104,7 +110,7 @@ use crate::sys::errno;
 /// ```
 #[derive(Clone)]
 pub struct SharedBudget {
-    at: BudgetAt,
+    pub(in crate::segment) at: BudgetAt,
     membership: &'static Membership,
     pub(in crate::segment) member: Arc<Member>,
 }

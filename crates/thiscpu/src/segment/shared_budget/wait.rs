@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::SharedBudget;
 use super::error::SharedAcquireError;
-use crate::segment::budget::{Participant, Wait, Waiting};
+use crate::segment::budget::{Participant, Sleeper, Wait, Waiting};
+use crate::segment::member::tasks::LOOK_EVERY;
 use crate::sys::atomic::{AtomicU32, Ordering::Acquire};
 use crate::sys::errno;
 use crate::sys::futex::{self, Scope};
-
-/// A waiter looks at least as often.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl SharedBudget {
     /// Acquires `n` units; blocks until they are available, or the budget is closed.
@@ -82,7 +80,7 @@ impl SharedBudget {
                 return Err(SharedAcquireError::Lost);
             }
             let me = self.joined()?;
-            match self.enqueue(me, n) {
+            match self.enqueue(me, n, Sleeper::Thread) {
                 Wait::Granted => return Ok(()),
                 Wait::Closed => return Err(SharedAcquireError::Closed),
                 Wait::Waiting(waiting) => match self.sleep_in_queue(me, waiting, left) {
@@ -104,8 +102,8 @@ impl SharedBudget {
         }
     }
 
-    fn enqueue(&self, me: Participant, n: u64) -> Wait {
-        self.parts().enqueue(me, self.lane(), n, &*self.member)
+    pub(super) fn enqueue(&self, me: Participant, n: u64, sleeper: Sleeper) -> Wait {
+        self.parts().enqueue(me, self.lane(), n, sleeper, &*self.member)
     }
 
     /// Looks whether a wait is over.
@@ -115,7 +113,7 @@ impl SharedBudget {
     }
 
     /// Leaves the queue, unless the wait is over.
-    fn leave_queue(&self, waiting: Waiting) -> Wait {
+    pub(super) fn leave_queue(&self, waiting: Waiting) -> Wait {
         self.parts().cancel(waiting, &*self.member)
     }
 

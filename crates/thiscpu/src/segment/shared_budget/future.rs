@@ -1,0 +1,358 @@
+//! Futures that acquire units of a shared budget.
+//!
+//! A future has a waiter in the segment, as a thread that waits. The thread of `member::tasks`
+//! calls its waker, also if a thread of another process has granted the units.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::SharedBudget;
+use super::error::SharedAcquireError;
+use super::lease::{SharedLease, SharedOwnedLease};
+use crate::segment::budget::{Participant, Sleeper, Wait, Waiting};
+use crate::sys::errno;
+
+/// The end of a request.
+type End = Poll<Result<(), SharedAcquireError>>;
+
+/// A request for units, which may be in the queue of a budget.
+struct Request {
+    n: u64,
+    place: Option<Place>,
+}
+
+/// The place of a request that waits.
+struct Place {
+    /// The number of the task in the table of this process.
+    task: u64,
+    /// The participant that waits. Another one, such as a child, has no part in the wait.
+    by: Participant,
+    /// `None` if no waiter was free.
+    waiting: Option<Waiting>,
+}
+
+impl Request {
+    fn new(n: u64) -> Request {
+        Request { n, place: None }
+    }
+
+    /// Returns how the request ended; if it did not, `waker` is woken when it does.
+    fn poll(&mut self, budget: &SharedBudget, waker: &Waker) -> End {
+        let _errno = errno::save();
+        let (task, waiting) = match self.place.take() {
+            Some(place) if Some(place.by) == budget.participant() => {
+                (Some(place.task), place.waiting)
+            }
+            // The process is another participant now. The waiter of the former one is freed, or
+            // its own process has it.
+            Some(place) => {
+                budget.member.tasks.remove(place.task);
+                (None, None)
+            }
+            None => match budget.try_acquire(self.n) {
+                Err(SharedAcquireError::Exhausted { .. }) => (None, None),
+                end => return Poll::Ready(end),
+            },
+        };
+        let task = task.unwrap_or_else(|| budget.member.tasks.number());
+        let end = self.step(budget, task, waiting, waker);
+        if end.is_ready() {
+            budget.member.tasks.remove(task);
+        }
+        end
+    }
+
+    fn step(
+        &mut self,
+        budget: &SharedBudget,
+        task: u64,
+        waiting: Option<Waiting>,
+        waker: &Waker,
+    ) -> End {
+        if budget.member.mapping.is_lost() {
+            return Poll::Ready(Err(SharedAcquireError::Lost));
+        }
+        let by = match budget.joined() {
+            Ok(by) => by,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        let mut waiting = match waiting
+            .map_or_else(|| budget.enqueue(by, self.n, Sleeper::Task), Wait::Waiting)
+        {
+            Wait::Granted => return Poll::Ready(Ok(())),
+            Wait::Closed => return Poll::Ready(Err(SharedAcquireError::Closed)),
+            Wait::Waiting(waiting) => Some(waiting),
+            Wait::Left | Wait::Full => None,
+        };
+        let watched = waiting.as_ref().map(Waiting::watched);
+        budget.member.watch(task, &budget.at, watched, waker);
+        // After that: the wait may have ended before there was a waker.
+        if let Some(place) = waiting.take() {
+            waiting = match budget.parts().look(place, &*budget.member) {
+                Wait::Granted => return Poll::Ready(Ok(())),
+                Wait::Closed => return Poll::Ready(Err(SharedAcquireError::Closed)),
+                Wait::Waiting(waiting) => Some(waiting),
+                // Somebody has damaged the segment, or it was lost. The next poll goes on.
+                Wait::Left | Wait::Full => {
+                    waker.wake_by_ref();
+                    None
+                }
+            };
+        }
+        self.place = Some(Place { task, by, waiting });
+        Poll::Pending
+    }
+
+    /// Leaves the queue, and releases units that were granted meanwhile.
+    fn cancel(&mut self, budget: &SharedBudget) {
+        let Some(place) = self.place.take() else { return };
+        let _errno = errno::save();
+        budget.member.tasks.remove(place.task);
+        if Some(place.by) == budget.participant()
+            && let Some(waiting) = place.waiting
+            && budget.leave_queue(waiting) == Wait::Granted
+        {
+            budget.release(self.n);
+        }
+    }
+}
+
+/// A future that acquires units; returned by [`SharedBudget::acquire_async`].
+///
+/// It may be dropped at any time, and loses nothing then: it leaves the queue, and units that were
+/// granted to it meanwhile go to the next waiter.
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct SharedAcquire<'a> {
+    budget: &'a SharedBudget,
+    request: Request,
+}
+
+impl<'a> SharedAcquire<'a> {
+    fn new(budget: &'a SharedBudget, n: u64) -> SharedAcquire<'a> {
+        SharedAcquire { budget, request: Request::new(n) }
+    }
+
+    /// Blocks the thread until the units are acquired, like [`SharedBudget::acquire`].
+    ///
+    /// A future that was polled gives up its place in the queue first.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedBudget::acquire`].
+    pub fn wait(mut self) -> Result<SharedLease<'a>, SharedAcquireError> {
+        self.request.cancel(self.budget);
+        self.budget.acquire(self.request.n).map(|()| self.lease())
+    }
+
+    /// Blocks the thread until the units are acquired, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedBudget::acquire_timeout`].
+    pub fn wait_timeout(
+        mut self,
+        timeout: Duration,
+    ) -> Result<SharedLease<'a>, SharedAcquireError> {
+        self.request.cancel(self.budget);
+        self.budget.acquire_timeout(self.request.n, timeout).map(|()| self.lease())
+    }
+
+    /// Blocks the thread until the units are acquired, until `deadline` at most.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedBudget::acquire_deadline`].
+    pub fn wait_deadline(
+        mut self,
+        deadline: Instant,
+    ) -> Result<SharedLease<'a>, SharedAcquireError> {
+        self.request.cancel(self.budget);
+        self.budget.acquire_deadline(self.request.n, deadline).map(|()| self.lease())
+    }
+
+    /// Returns a lease of the units, which were acquired.
+    fn lease(&self) -> SharedLease<'a> {
+        SharedLease::new(self.budget, self.request.n)
+    }
+}
+
+impl<'a> Future for SharedAcquire<'a> {
+    type Output = Result<SharedLease<'a>, SharedAcquireError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let end = this.request.poll(this.budget, context.waker());
+        end.map_ok(|()| this.lease())
+    }
+}
+
+impl Drop for SharedAcquire<'_> {
+    fn drop(&mut self) {
+        self.request.cancel(self.budget);
+    }
+}
+
+impl fmt::Debug for SharedAcquire<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedAcquire").field("n", &self.request.n).finish_non_exhaustive()
+    }
+}
+
+/// A future that acquires units; returned by [`SharedBudget::acquire_owned`].
+///
+/// Like [`SharedAcquire`], but it owns a handle of the budget, so it is `'static`.
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct SharedAcquireOwned {
+    budget: SharedBudget,
+    request: Request,
+}
+
+impl SharedAcquireOwned {
+    fn new(budget: SharedBudget, n: u64) -> SharedAcquireOwned {
+        SharedAcquireOwned { budget, request: Request::new(n) }
+    }
+
+    /// Blocks the thread until the units are acquired, like [`SharedBudget::acquire`].
+    ///
+    /// A future that was polled gives up its place in the queue first.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedBudget::acquire`].
+    pub fn wait(mut self) -> Result<SharedOwnedLease, SharedAcquireError> {
+        self.request.cancel(&self.budget);
+        self.budget.acquire(self.request.n).map(|()| self.lease())
+    }
+
+    /// Blocks the thread until the units are acquired, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedBudget::acquire_timeout`].
+    pub fn wait_timeout(
+        mut self,
+        timeout: Duration,
+    ) -> Result<SharedOwnedLease, SharedAcquireError> {
+        self.request.cancel(&self.budget);
+        self.budget.acquire_timeout(self.request.n, timeout).map(|()| self.lease())
+    }
+
+    /// Blocks the thread until the units are acquired, until `deadline` at most.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedBudget::acquire_deadline`].
+    pub fn wait_deadline(
+        mut self,
+        deadline: Instant,
+    ) -> Result<SharedOwnedLease, SharedAcquireError> {
+        self.request.cancel(&self.budget);
+        self.budget.acquire_deadline(self.request.n, deadline).map(|()| self.lease())
+    }
+
+    /// Returns a lease of the units, which were acquired.
+    fn lease(&self) -> SharedOwnedLease {
+        SharedOwnedLease::new(self.budget.clone(), self.request.n)
+    }
+}
+
+impl Future for SharedAcquireOwned {
+    type Output = Result<SharedOwnedLease, SharedAcquireError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let end = this.request.poll(&this.budget, context.waker());
+        end.map_ok(|()| this.lease())
+    }
+}
+
+impl Drop for SharedAcquireOwned {
+    fn drop(&mut self) {
+        self.request.cancel(&self.budget);
+    }
+}
+
+impl fmt::Debug for SharedAcquireOwned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedAcquireOwned").field("n", &self.request.n).finish_non_exhaustive()
+    }
+}
+
+impl SharedBudget {
+    /// Acquires `n` units as a future, for any executor.
+    ///
+    /// Resolves to a [`SharedLease`]. The future joins the queue of
+    /// [`acquire`](SharedBudget::acquire) when first polled, and leaves it when dropped; units that
+    /// were granted to it meanwhile are released then. If it is polled again after it has resolved,
+    /// it acquires again. A poll never waits for units.
+    ///
+    /// **A thread.** While tasks wait, the process has a thread named `thiscpu-tasks` for each
+    /// attached segment. It calls the wakers, also of units that other processes grant, and looks
+    /// for dead processes every 100 ms. It ends within 100 ms of the last wait, and takes no signal
+    /// of the program. If the system has no thread, each poll wakes its own task: that works, and
+    /// keeps a CPU busy. A waker that panics harms no other task.
+    ///
+    /// **Waiters.** If all waiters of the segment are in use, the future tries again every 100 ms;
+    /// see [`acquire`](SharedBudget::acquire).
+    ///
+    /// **Fork.** A child has no part in its parent's waits. A future of the parent joins the queue
+    /// again if the child polls it, and does nothing if the child drops it. Must not be polled in a
+    /// child of `vfork` or in a signal handler.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to the errors of [`acquire`](SharedBudget::acquire), and to
+    /// [`Lost`](SharedAcquireError::Lost).
+    ///
+    /// ```
+    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+    /// use thiscpu::{SharedAcquireError, SharedBudget};
+    ///
+    /// async fn with_a_connection(connections: &SharedBudget) -> Result<u64, SharedAcquireError> {
+    ///     let lease = connections.acquire_async(1).await?;
+    ///     Ok(lease.units())
+    /// }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let segment = thiscpu::Segment::anonymous()?;
+    /// # let budget = segment.budget("connections", 1)?;
+    /// # let poll = pin!(with_a_connection(&budget)).poll(&mut Context::from_waker(Waker::noop()));
+    /// # assert_eq!(poll, Poll::Ready(Ok(1)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acquire_async(&self, n: u64) -> SharedAcquire<'_> {
+        SharedAcquire::new(self, n)
+    }
+
+    /// Acquires `n` units as a future, for any executor. Resolves to a [`SharedOwnedLease`].
+    ///
+    /// Like [`acquire_async`](SharedBudget::acquire_async), but the future and the lease own
+    /// handles of this budget, so both are `'static`. For a deadline in async code, use the timer
+    /// of your executor: dropping the future loses nothing. Threads call
+    /// [`wait_deadline`](SharedAcquireOwned::wait_deadline).
+    ///
+    /// ```
+    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+    /// use thiscpu::{SharedAcquireError, SharedBudget, SharedOwnedLease};
+    ///
+    /// async fn with_memory(memory: SharedBudget) -> Result<SharedOwnedLease, SharedAcquireError> {
+    ///     memory.acquire_owned(70).await
+    /// }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let segment = thiscpu::Segment::anonymous()?;
+    /// # let memory = segment.budget("memory", 100)?;
+    /// # let mut context = Context::from_waker(Waker::noop());
+    /// # let Poll::Ready(lease) = pin!(with_memory(memory.clone())).poll(&mut context) else {
+    /// #     panic!("units are available")
+    /// # };
+    /// # assert_eq!((lease?.units(), memory.acquired()), (70, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acquire_owned(&self, n: u64) -> SharedAcquireOwned {
+        SharedAcquireOwned::new(self.clone(), n)
+    }
+}

@@ -1,0 +1,35 @@
+//! A thread of the library, to which the kernel delivers no signal that other threads can take.
+
+use std::mem::MaybeUninit;
+use std::thread;
+
+/// Starts a thread that runs `body`. Returns whether the system has made it.
+pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
+    let builder = thread::Builder::new().name(name.to_owned());
+    with_signals_blocked(|| builder.spawn(body)).is_ok()
+}
+
+/// Signals of faults of the thread itself. If they are blocked, a fault ends the process.
+const FAULTS: [libc::c_int; 5] =
+    [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+
+/// Calls a function with signals blocked, but those of faults; a thread inherits that.
+fn with_signals_blocked<T>(function: impl FnOnce() -> T) -> T {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: the calls initialize the sets that they are given a pointer to, and the first one is
+    // initialized before it is used. If the second call fails, which it does only for a wrong
+    // first argument, the third is not made.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for fault in FAULTS {
+            libc::sigdelset(all.as_mut_ptr(), fault);
+        }
+        let is_blocked =
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0;
+        let result = function();
+        if is_blocked {
+            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        }
+        result
+    }
+}
