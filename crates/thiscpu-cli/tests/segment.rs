@@ -94,6 +94,9 @@ fn show_prints_values_as_text_and_json() {
     let directory = directory();
     let path = directory.path().join("segment");
     let segment = create(&path);
+    let budget = segment.budget("connections", 100).unwrap();
+    budget.try_acquire(30).unwrap();
+    assert_eq!(budget.available(), 70);
     let (status, stdout, stderr) = run(&["show"], &path);
     assert_eq!((status, &*stderr), (Some(0), ""), "{stdout}");
     let own = std::process::id();
@@ -101,12 +104,14 @@ fn show_prints_values_as_text_and_json() {
         "format     1".to_owned(),
         format!("processes  1 ({own})"),
         "  \"requests\" (counter)  7".to_owned(),
+        "  \"connections\" (budget)  30 of 100 held".to_owned(),
         "  \"a \\\"group\\\"\" (3 counters)  0, 0, 1099511627776".to_owned(),
     ] {
         let is_there = |shown: &str| shown.split("; ").next() == Some(&line);
         assert!(stdout.lines().any(is_there), "{line}: {stdout}");
     }
-    drop(segment);
+    budget.close();
+    drop((budget, segment));
     let (status, stdout, _) = run(&["show", "--json"], &path);
     assert_eq!(status, Some(0));
     let shown: Value = serde_json::from_str(&stdout).unwrap();
@@ -116,6 +121,10 @@ fn show_prints_values_as_text_and_json() {
     let named = |name: &str| objects.iter().find(|object| object["name"] == name).unwrap();
     let value = |value: i64| serde_json::json!({ "low": value, "high": value, "exact": true });
     assert_eq!(named("requests")["values"], serde_json::json!([value(7)]));
+    let state = serde_json::json!(
+        { "limit": 100, "free": 100, "exact": true, "queued": false, "closed": true }
+    );
+    assert_eq!(named("connections")["values"], serde_json::json!([state]));
     let group = named("a \"group\"");
     assert_eq!((&group["kind"], &group["count"]), (&"counters".into(), &3.into()));
     assert_eq!(group["values"], serde_json::json!([value(0), value(0), value(1 << 40)]));

@@ -176,8 +176,8 @@ pub use ledger::{Account, AccountId, Ledger};
 pub use percpu::{Link, PairWord, PerCpu, PerCpuInt, PerCpuPair, PerCpuStack, PerCpuWord};
 #[cfg(not(thiscpu_model))]
 pub use segment::{
-    CounterView, CountersView, Existing, ObjectKind, Objects, Segment, SegmentError,
-    SegmentErrorKind, SegmentObject, SegmentOptions, SegmentView, SharedAcquire,
+    BudgetState, BudgetView, CounterView, CountersView, Existing, ObjectKind, Objects, Segment,
+    SegmentError, SegmentErrorKind, SegmentObject, SegmentOptions, SegmentView, SharedAcquire,
     SharedAcquireError, SharedAcquireOwned, SharedBudget, SharedCounter, SharedCounters,
     SharedLease, SharedOwnedLease,
 };

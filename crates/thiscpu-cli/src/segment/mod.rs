@@ -37,7 +37,7 @@ enum Command {
         #[arg(default_value = "/dev/shm")]
         directory: PathBuf,
     },
-    /// Show a segment's sizes, processes and objects, and the values of counters
+    /// Show a segment's sizes, processes and objects, and the values in it
     Show {
         /// The file of the segment
         path: PathBuf,

@@ -2,20 +2,26 @@
 
 use serde_json::{Value, json};
 use thiscpu::__internal::capi::DynCountersView;
-use thiscpu::{Bounds, ObjectKind, SegmentError, SegmentObject, SegmentView};
+use thiscpu::{Bounds, BudgetState, ObjectKind, SegmentError, SegmentObject, SegmentView};
 
-/// Reads the values of an object's counters; there are none if it has no counters.
-pub(super) fn values(
-    view: &SegmentView,
-    object: &SegmentObject,
-) -> Result<Vec<Bounds>, SegmentError> {
-    match object.kind() {
-        ObjectKind::Counter => Ok(vec![view.counter(object.name())?.bounds()]),
+/// The contents of an object.
+pub(super) enum Values {
+    Counters(Vec<Bounds>),
+    Budget(BudgetState),
+    Unknown,
+}
+
+/// Reads the contents of an object.
+pub(super) fn values(view: &SegmentView, object: &SegmentObject) -> Result<Values, SegmentError> {
+    let name = object.name();
+    Ok(match object.kind() {
+        ObjectKind::Counter => Values::Counters(vec![view.counter(name)?.bounds()]),
         ObjectKind::Counters(len) => {
-            Ok(DynCountersView::open(view, object.name(), len as usize)?.bounds())
+            Values::Counters(DynCountersView::open(view, name, len as usize)?.bounds())
         }
-        _ => Ok(Vec::new()),
-    }
+        ObjectKind::Budget => Values::Budget(view.budget(name)?.state()),
+        _ => Values::Unknown,
+    })
 }
 
 /// Returns the name of a kind.
@@ -29,8 +35,28 @@ pub(super) fn kind_name(kind: ObjectKind) -> String {
     }
 }
 
+/// Returns the contents of an object in words.
+pub(super) fn to_text(values: &Values) -> String {
+    match values {
+        Values::Counters(values) => values.iter().map(in_words).collect::<Vec<_>>().join(", "),
+        Values::Budget(state) => budget_in_words(state),
+        Values::Unknown => String::new(),
+    }
+}
+
+fn budget_in_words(state: &BudgetState) -> String {
+    let held = (state.limit as i64 - state.free).max(0);
+    let about = if state.is_exact { "" } else { "at most " };
+    let note = match state {
+        _ if state.is_closed => ", closed",
+        _ if state.is_queued => ", somebody waits",
+        _ => "",
+    };
+    format!("{about}{held} of {} held{note}", state.limit)
+}
+
 /// Returns a value in words: exact, bounds, or unknown.
-pub(super) fn to_text(bounds: &Bounds) -> String {
+fn in_words(bounds: &Bounds) -> String {
     match (bounds.low, bounds.high) {
         (i64::MIN, i64::MAX) => "unknown".to_owned(),
         (low, high) if low == high => low.to_string(),
@@ -39,11 +65,22 @@ pub(super) fn to_text(bounds: &Bounds) -> String {
 }
 
 /// Returns an object with its values.
-pub(super) fn to_json(object: &SegmentObject, values: &[Bounds]) -> Value {
-    let values: Vec<_> = values
-        .iter()
-        .map(|&Bounds { low, high, .. }| json!({ "low": low, "high": high, "exact": low == high }))
-        .collect();
+pub(super) fn to_json(object: &SegmentObject, values: &Values) -> Value {
+    let counter = |bounds: &Bounds| {
+        let Bounds { low, high, .. } = *bounds;
+        json!({ "low": low, "high": high, "exact": low == high })
+    };
+    let values: Vec<_> = match values {
+        Values::Counters(values) => values.iter().map(counter).collect(),
+        Values::Budget(state) => vec![json!({
+            "limit": state.limit,
+            "free": state.free,
+            "exact": state.is_exact,
+            "queued": state.is_queued,
+            "closed": state.is_closed,
+        })],
+        Values::Unknown => Vec::new(),
+    };
     let (number, count) = match object.kind() {
         ObjectKind::Counter => ("counter".to_owned(), 1),
         ObjectKind::Counters(len) => ("counters".to_owned(), len),

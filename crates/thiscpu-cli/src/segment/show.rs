@@ -9,14 +9,14 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use thiscpu::__internal::inspect::{self, Usage};
-use thiscpu::{Bounds, SegmentError, SegmentObject, SegmentView};
+use thiscpu::{SegmentError, SegmentObject, SegmentView};
 
-use super::object;
+use super::object::{self, Values};
 use super::users::Users;
 use crate::{FAILED, output};
 
 /// An object with its values, or the reason why it has none.
-type Shown = Result<(SegmentObject, Vec<Bounds>), SegmentError>;
+type Shown = Result<(SegmentObject, Values), SegmentError>;
 
 /// Runs the subcommand.
 pub(super) fn main(path: &Path, json: bool) -> Result<ExitCode> {
@@ -67,9 +67,8 @@ fn to_text(
         let _ = match shown {
             Err(error) => writeln!(text, "  {error}"),
             Ok((object, values)) => {
-                let values: Vec<_> = values.iter().map(object::to_text).collect();
                 let kind = object::kind_name(object.kind());
-                writeln!(text, "  {:?} ({kind})  {}", object.name(), values.join(", "))
+                writeln!(text, "  {:?} ({kind})  {}", object.name(), object::to_text(values))
             }
         };
     }

@@ -12,7 +12,7 @@ pub use crate::counter::{DynCounters, GATE_AT as COUNTER_GATE_AT, try_sum_all};
 pub use crate::lanes::region::handles;
 pub use crate::ledger::AccountSlot;
 #[cfg(not(thiscpu_model))]
-pub use crate::segment::{DynCountersView, DynSharedCounters};
+pub use crate::segment::{DynCountersView, DynSharedCounters, can_merge};
 pub use crate::slab::{GATE_AND_KEY_OFFSETS as CACHE_GATE_AND_KEY_OFFSETS, RawConstructedCache};
 pub use crate::sys::panic_reason::PanicReason;
 

@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::budget::Instant;
 use super::counter::SharedCounters;
+use super::file::budgets::BudgetAt;
 use super::file::directory::find_existing;
 use super::file::error::SegmentError;
 use super::file::mapping::{Access, Mapping, open_path, system};
@@ -84,6 +86,16 @@ impl SegmentView {
         Place::find(&self.0, name, N as u32, find_existing).map(CountersView)
     }
 
+    /// Returns the budget of a name.
+    ///
+    /// # Errors
+    ///
+    /// If no object has the name, if it is another kind of object, or if the record is damaged.
+    pub fn budget(&self, name: &str) -> Result<BudgetView, SegmentError> {
+        let at = BudgetAt::find(&self.0, name)?;
+        Ok(BudgetView { at, mapping: Arc::clone(&self.0) })
+    }
+
     /// Returns an iterator over the objects in the segment, as [`Segment::objects`] does.
     ///
     /// [`Segment::objects`]: crate::Segment::objects
@@ -158,5 +170,74 @@ impl<const N: usize> CountersView<N> {
 impl<const N: usize> fmt::Debug for CountersView<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CountersView").field("bounds", &self.bounds()).finish()
+    }
+}
+
+/// A budget of a [`SegmentView`].
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let segment = thiscpu::Segment::anonymous()?;
+/// let connections = segment.budget("connections", 100)?;
+/// connections.try_acquire(70)?;
+///
+/// let file = segment.as_fd()?.try_clone_to_owned()?;
+/// let view = thiscpu::SegmentView::from_fd(file)?.budget("connections")?;
+/// let state = view.state();
+/// assert!(state.limit == 100 && state.free <= 30); // less than 30, if some are lent to CPUs
+/// assert_eq!(connections.available(), 30); // brings all free units together
+/// let state = view.state();
+/// assert!(state.free == 30 && state.is_exact);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct BudgetView {
+    at: BudgetAt,
+    mapping: Arc<Mapping>,
+}
+
+/// A budget as the last operation has left it; returned by [`BudgetView::state`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BudgetState {
+    /// The limit. While a process changes it, this is the old or the new one.
+    pub limit: u64,
+    /// The free units in the pool.
+    ///
+    /// They may be fewer than 0, if the limit was lowered below the units held.
+    pub free: i64,
+    /// Whether all free units were in the pool, so that `limit - free` were held.
+    ///
+    /// Otherwise further units were free, and lent to CPUs: at most `limit - free` were held.
+    /// Units of processes that have ended count as held until another process takes them back.
+    pub is_exact: bool,
+    /// Whether the free units are promised to a waiter.
+    pub is_queued: bool,
+    /// Whether the budget is closed.
+    pub is_closed: bool,
+}
+
+impl BudgetView {
+    /// Returns the state that the last operation on the pool has left. A few loads.
+    ///
+    /// To bring all free units to the pool is a write, so a view cannot do that. Therefore the
+    /// state says whether it is [exact](BudgetState::is_exact). If the segment
+    /// [is lost](SegmentView::is_lost), all numbers are 0, and it is not exact. May be called after
+    /// `fork`. Waits for nobody.
+    pub fn state(&self) -> BudgetState {
+        let (state, is_exact) = self.at.parts(&self.mapping).committed();
+        if self.mapping.check_length().is_err() {
+            let (is_queued, is_closed) = (false, false);
+            return BudgetState { limit: 0, free: 0, is_exact: false, is_queued, is_closed };
+        }
+        let Instant { limit, free, is_queued, is_closed } = state;
+        BudgetState { limit, free, is_exact, is_queued, is_closed }
+    }
+}
+
+impl fmt::Debug for BudgetView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BudgetView").field("state", &self.state()).finish()
     }
 }

@@ -30,6 +30,7 @@ mod sandbox;
 mod segment;
 mod segment_budget;
 mod segment_budget_kills;
+mod segment_budget_over_release;
 mod segment_budget_tasks;
 mod segment_cpusets;
 mod segment_files;
@@ -77,11 +78,12 @@ fn main() -> ExitCode {
         budget_waiters, cancellation, compare_set_take, degradations, first_use, forks,
         in_flight, ledger, ledger_single_step, memory, memory_return, pairs, plugin,
         properties, sandbox, segment, segment_budget, segment_budget_kills,
-        segment_budget_tasks, segment_cpusets, segment_files, segment_kills, segment_lost,
-        segment_objects, segment_participants, segment_processes, segment_slots,
-        segment_traced, segment_versions, segment_view, signals, single_step, slab,
-        slab_constructed, slab_constructed_forks, slab_direct, slab_forks, slab_free_pages,
-        slab_heap_errors, slab_low_memory, slab_memory, slab_sandbox, slab_shards,
-        stack_use, stacks, sums, thread_exit, tiers, vforks, words
+        segment_budget_over_release, segment_budget_tasks, segment_cpusets, segment_files,
+        segment_kills, segment_lost, segment_objects, segment_participants,
+        segment_processes, segment_slots, segment_traced, segment_versions, segment_view,
+        signals, single_step, slab, slab_constructed, slab_constructed_forks, slab_direct,
+        slab_forks, slab_free_pages, slab_heap_errors, slab_low_memory, slab_memory,
+        slab_sandbox, slab_shards, stack_use, stacks, sums, thread_exit, tiers, vforks,
+        words
     })
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use thiscpu::{Bounds, CounterView, Segment, SegmentErrorKind, SegmentView, SharedCounter};
 
+use crate::common::segment::{Place, small};
 use crate::common::{DEFAULT_ONLY, Scenario, SetOnDrop, TIERS, scale, scenario, together_while};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -12,6 +13,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_view::bounds_hold_while_tokens_move, DEFAULT_ONLY),
     scenario!(segment_view::bounds_of_a_group_hold_at_one_instant, DEFAULT_ONLY),
     scenario!(segment_view::counter_is_refused_when_missing, DEFAULT_ONLY),
+    scenario!(segment_view::budget_is_as_last_operation_left_it, TIERS),
     scenario!(segment_view::view_writes_nothing, DEFAULT_ONLY),
 ];
 
@@ -129,4 +131,43 @@ fn view_writes_nothing() {
 fn fd_of(segment: &Segment) -> i32 {
     use std::os::fd::AsRawFd as _;
     segment.as_fd().expect("the descriptor is open").as_raw_fd()
+}
+
+fn budget_is_as_last_operation_left_it() {
+    let place = Place::new();
+    let segment = small().create(&place).expect("a segment");
+    let budget = segment.budget("budget", 1000).expect("room");
+    let view = SegmentView::open(&place).expect("a segment");
+    let error = view.budget("another").expect_err("no object");
+    assert_eq!(error.kind(), &SegmentErrorKind::NoSuchObject);
+    segment.counter("counter").expect("room");
+    let error = view.budget("counter").expect_err("a counter");
+    assert_eq!(error.kind(), &SegmentErrorKind::OtherKind);
+    let view = view.budget("budget").expect("the budget");
+    let exact = |limit, free, is_queued, is_closed| {
+        let state = view.state();
+        assert_eq!((state.limit, state.free), (limit, free));
+        assert_eq!((state.is_queued, state.is_closed), (is_queued, is_closed));
+        assert!(state.is_exact);
+    };
+    budget.try_acquire(10).expect("units are available");
+    let lent = view.state();
+    assert!(!lent.is_exact && lent.limit == 1000 && (0..990).contains(&lent.free), "{lent:?}");
+    assert_eq!(budget.acquired(), 10);
+    exact(1000, 990, false, false);
+    budget.try_acquire(990).expect("units are available");
+    budget.set_limit(900);
+    exact(900, -100, false, false);
+    let waits = || assert!(budget.acquire(1).is_err());
+    std::thread::scope(|threads| {
+        threads.spawn(waits);
+        while !view.state().is_queued {
+            std::thread::yield_now();
+        }
+        exact(900, -100, true, false);
+        budget.close();
+    });
+    exact(900, -100, false, true);
+    budget.release(1000);
+    exact(900, 900, false, true);
 }

@@ -35,6 +35,8 @@ mod shared_budget_deaths;
 #[cfg(thiscpu_model)]
 mod shared_budget_exhaustive;
 #[cfg(thiscpu_model)]
+mod shared_budget_over_release;
+#[cfg(thiscpu_model)]
 mod shared_budget_wait;
 #[cfg(thiscpu_model)]
 mod shared_counter;

@@ -17,10 +17,13 @@ impl Pairs {
         self.get(me.slot, lane).is_some_and(|pair| pair.acquire(n))
     }
 
-    /// Releases `n` units, at most [`UNITS_MAX`], to the pair of a participant in a lane.
+    /// Releases `n` units to the pair of a participant in a lane, unless they are very many.
     #[inline(always)]
     pub(crate) fn release(&self, me: Participant, lane: u32, n: u64) -> Released {
-        self.get(me.slot, lane).map_or(Released::Closed, |pair| pair.release(n.min(UNITS_MAX)))
+        match self.get(me.slot, lane) {
+            Some(pair) if n <= UNITS_MAX / 2 => pair.release(n),
+            _ => Released::Closed,
+        }
     }
 }
 
@@ -92,6 +95,31 @@ impl Parts<'_> {
         }
     }
 
+    /// Acquires as many units of the pool as are available, at most `n`, and returns how many.
+    ///
+    /// The commit is an exchange of the pool in shared mode, where it has all free units.
+    #[cfg(not(thiscpu_model))]
+    pub(crate) fn acquire_up_to(
+        &self,
+        me: Participant,
+        lane: u32,
+        n: u64,
+        world: &impl World,
+    ) -> u64 {
+        loop {
+            match self.acquire_from_pool(me, lane, n, world) {
+                Ok(()) => return n,
+                Err(TryAcquireError::Exhausted { available: 1.. }) => {}
+                Err(_) => return 0,
+            }
+            let now = self.settle(world);
+            let units = now.available().min(n);
+            if now.mode() == Mode::Shared && units > 0 && self.take(now, me, lane, units, world) {
+                return units;
+            }
+        }
+    }
+
     /// Takes units from the pool, and a batch for the pair if pairs may be open.
     fn take(&self, now: State, me: Participant, lane: u32, n: u64, world: &impl World) -> bool {
         let units = now.units() - n as i64;
@@ -127,20 +155,35 @@ impl Parts<'_> {
         released: Released,
         world: &impl World,
     ) {
-        let n = n.min(UNITS_MAX);
+        if n > UNITS_MAX {
+            return self.count_over_released(me.slot, n, world);
+        }
         if released == Released::Stray {
             self.pull_stray(me, lane, world);
+            self.discard_excess_if_above_limit(self.settle(world).units(), world);
             return self.serve(world);
         }
         if n == 0 {
             return;
         }
         self.use_slot(me.slot);
+        let mut has_discarded = false;
         loop {
             let now = self.settle(world);
+            if now.units() + n as i64 > UNITS_MAX as i64 {
+                // The pool has no room for units that cannot exist. Others may have released them.
+                if has_discarded {
+                    return self.count_over_released(me.slot, n, world);
+                }
+                self.recall_all(world);
+                self.discard_excess(world);
+                has_discarded = true;
+                continue;
+            }
             let operation = Operation::on_pair(Kind::Give, n, (me.slot, lane));
             let next = self.next_for_pair(now, now.units() + n as i64, operation);
             if self.commit(now, next, world) {
+                self.discard_excess_if_above_limit(next.units(), world);
                 // If nobody waits at the commit, a later waiter finds the units itself.
                 if next.mode() == Mode::Queued {
                     self.serve(world);

@@ -22,6 +22,8 @@ impl Parts<'_> {
     /// Recalls, as a refusal does. The units of participants that have ended are free.
     pub(crate) fn instant(&self, me: Participant, world: &impl World) -> Instant {
         self.reclaim_dead(self.settle(world), me, world);
+        self.recall_all(world);
+        self.discard_excess(world);
         loop {
             let now = self.recall_all(world);
             let limit = self.record.limit.first().min(UNITS_MAX);
@@ -32,6 +34,26 @@ impl Parts<'_> {
                 return Instant { limit, free: now.units(), is_queued, is_closed };
             }
         }
+    }
+
+    /// Returns the state that the last operation has left, and whether it has all free units.
+    ///
+    /// Only loads. The units and the mode are of one load.
+    #[cfg(not(thiscpu_model))]
+    pub(crate) fn committed(&self) -> (Instant, bool) {
+        let now = self.record.pool.load();
+        let limit = match (now.kind(), self.record.limit.load()) {
+            // The process that changes the limit has not stored it yet, or was killed before.
+            (Kind::Limit, [_, version])
+                if version != now.version() && self.record.pool.is_still(now) =>
+            {
+                now.amount()
+            }
+            (_, [limit, _]) => limit.min(UNITS_MAX),
+        };
+        let is_exact = !matches!(now.mode(), Mode::PerCpu | Mode::Recall);
+        let [is_queued, is_closed] = [Mode::Queued, Mode::Closed].map(|mode| now.mode() == mode);
+        (Instant { limit, free: now.units(), is_queued, is_closed }, is_exact)
     }
 
     /// Returns whether the budget is closed.

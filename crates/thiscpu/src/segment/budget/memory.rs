@@ -21,6 +21,10 @@ pub(crate) struct Record {
     pub(super) tickets: AtomicU64,
     /// One more than the highest slot that has used the budget.
     used_slots: AtomicU64,
+    /// The units that were released but not held.
+    pub(super) over_released: AtomicU64,
+    /// Not 0 once somebody has reported such units.
+    pub(super) is_reported: AtomicU64,
 }
 
 impl Record {
@@ -36,6 +40,8 @@ impl Record {
             limit: Double::new([limit, 0]),
             tickets: AtomicU64::new(0),
             used_slots: AtomicU64::new(0),
+            over_released: AtomicU64::new(0),
+            is_reported: AtomicU64::new(0),
         }
     }
 }

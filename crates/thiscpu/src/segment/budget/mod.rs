@@ -5,6 +5,7 @@
 //! - `limit`: changes of the limit, and the state of one instant;
 //! - `memory`: where the words of one budget are;
 //! - `modeled`: shared budgets for the model, which has no files;
+//! - `over_release`: releases of more units than are held;
 //! - `pair`: the units of one participant on one CPU;
 //! - `pool`: free units, and the operation that was committed last;
 //! - `recall`: how all units come to the pool, so that it can refuse;
@@ -23,6 +24,7 @@ mod limit;
 mod memory;
 #[cfg(thiscpu_model)]
 mod modeled;
+mod over_release;
 mod pair;
 mod pool;
 mod recall;

@@ -136,6 +136,11 @@ impl<const LIMIT: u64, const N: usize, const SLOTS: usize> SharedBudgets<LIMIT, 
         (limit, free)
     }
 
+    /// Returns how many units were released but not held.
+    pub fn over_released(&self, budget: usize) -> u64 {
+        self.parts(budget).over_released()
+    }
+
     /// Returns the limit.
     pub fn limit(&self, budget: usize) -> u64 {
         self.parts(budget).limit(self)

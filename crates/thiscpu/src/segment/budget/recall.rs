@@ -25,7 +25,9 @@ impl Parts<'_> {
             },
             Mode::Shared | Mode::Queued | Mode::Closed => return,
         };
-        self.commit(now, next, world);
+        if self.commit(now, next, world) && next.mode() == Mode::Shared {
+            self.discard_excess(world);
+        }
     }
 
     /// Makes the pool exact: shared mode, or one of those that follow it.

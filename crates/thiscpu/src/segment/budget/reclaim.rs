@@ -54,13 +54,15 @@ impl Parts<'_> {
             }
             // All pairs at once, because held of one pair may be negative. They do not change
             // while the pool does not: their threads are gone, and its operation is finished.
-            let sum =
-                self.pairs.of(slot).fold(0_i32, |sum, it| sum.wrapping_add(it.first().units()));
-            let units = now.units() + i64::from(sum);
+            let sum = self.sum_of(slot);
+            let units = now.units() + sum;
             // Also if there is nothing to return: a grant to the slot that is about to be
             // committed must fail.
             let operation = Operation::on_pair(Kind::Reclaim, 0, (slot, 0));
             if self.commit(now, now.next(units, now.mode(), operation), world) {
+                if sum < 0 {
+                    self.count_over_released(slot, sum.unsigned_abs(), world);
+                }
                 break;
             }
         }

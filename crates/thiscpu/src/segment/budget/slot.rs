@@ -108,6 +108,11 @@ pub(crate) trait World {
     /// [`free_slot`](super::free_slot).
     fn reclaim(&self, slot: u32, generation: u64);
 
+    /// Says that the participant of a slot has released more units than it held.
+    ///
+    /// It is called once for each budget. `_limit` is the budget's limit. A model says nothing.
+    fn report_over_release(&self, _slot: u32, _units: u64, _limit: u64) {}
+
     /// Wakes the thread that waits, or the one that wakes tasks of the waiter's process.
     ///
     /// The waiter's state has changed, or its owner should look again.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::directory::{Found, Kind, Request, Shape, find_or_make, for_each};
+use super::directory::{Found, Kind, Request, Shape, find_existing, find_or_make, for_each};
 use super::error::SegmentError;
 use super::layout::Layout;
 use super::mapping::Mapping;
@@ -62,6 +62,15 @@ impl BudgetAt {
         let init = |address: usize| unsafe { (address as *mut Record).write(Record::new(limit)) };
         let request = Request { name, shape: shape(mapping, &init) };
         Ok(at(mapping, &find_or_make(mapping, &request)?))
+    }
+
+    /// Finds a budget that exists, in a segment that this process can only read.
+    pub(in crate::segment) fn find(
+        mapping: &Arc<Mapping>,
+        name: &str,
+    ) -> Result<BudgetAt, SegmentError> {
+        let request = Request { name, shape: shape(mapping, &|_| ()) };
+        Ok(at(mapping, &find_existing(mapping, &request)?))
     }
 
     /// Returns whether both are of one budget in one mapping.

@@ -26,6 +26,7 @@ use crate::sys::futex::{self, Scope};
 use crate::sys::lock_file;
 use crate::sys::machine::Machine as _;
 use crate::sys::process::Identity;
+use crate::sys::stderr::write_line;
 
 /// How often a process looks whether its program has closed its lock.
 const CHECK_EVERY_NS: u64 = 20_000_000;
@@ -215,6 +216,19 @@ impl World for Member {
 
     fn reclaim(&self, slot: u32, generation: u64) {
         budgets::reclaim(&self.mapping, slot, generation, self);
+    }
+
+    fn report_over_release(&self, slot: u32, units: u64, limit: u64) {
+        let pid = self.record(slot).map_or(0, |record| record.identity().pid);
+        write_line(
+            libc::STDERR_FILENO,
+            format_args!(
+                "thiscpu: shared budget over-released: process {pid} released {units} units more \
+                 than it held (limit {limit}); they are discarded, but the limit may have been \
+                 exceeded by as many; find the caller that releases twice or too much (reported \
+                 once, counted by over_released)"
+            ),
+        );
     }
 
     fn wake(&self, waiter: &Waiter) {

@@ -77,9 +77,14 @@ impl Held {
         Some(Held { units: n, by: self.by })
     }
 
+    /// Returns whether both are of one budget and of one participant.
+    fn is_one(&self, budgets: [&SharedBudget; 2], other: Held) -> bool {
+        budgets[0].is(budgets[1]) && self.by == other.by
+    }
+
     /// Adds another lease's units, if both are of one budget and of one participant.
     fn merge(&mut self, budgets: [&SharedBudget; 2], other: Held) {
-        let is_one = budgets[0].is(budgets[1]) && self.by == other.by;
+        let is_one = self.is_one(budgets, other);
         if !is_one {
             other.release(budgets[1]);
         }
@@ -205,6 +210,11 @@ impl SharedOwnedLease {
     pub fn forget(mut self) -> u64 {
         mem::take(&mut self.held.units)
     }
+}
+
+/// Returns whether a merge of two leases succeeds, for C.
+pub fn can_merge(into: &SharedOwnedLease, other: &SharedOwnedLease) -> bool {
+    into.held.is_one([&into.budget, &other.budget], other.held)
 }
 
 impl Drop for SharedOwnedLease {

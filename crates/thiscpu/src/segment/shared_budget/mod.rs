@@ -225,15 +225,47 @@ impl SharedBudget {
         }
     }
 
+    /// Acquires as many units as are available, at most `n`, and returns how many.
+    ///
+    /// Returns 0 if no unit is available, or for the other errors of
+    /// [`try_acquire`](SharedBudget::try_acquire). Costs as much as that call, and a second
+    /// exchange if fewer than `n` units are available.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let segment = thiscpu::Segment::anonymous()?;
+    /// let connections = segment.budget("connections", 100)?;
+    /// connections.try_acquire(70)?;
+    /// assert_eq!(connections.try_acquire_up_to(50), 30);
+    /// assert_eq!(connections.try_acquire_up_to(50), 0);
+    /// connections.release(100);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_acquire_up_to(&self, n: u64) -> u64 {
+        let (Ok(me), lane) = (self.joined(), self.lane()) else { return 0 };
+        if self.at.pairs().acquire(me, lane, n) {
+            return n;
+        }
+        if self.member.mapping.is_lost() {
+            return 0;
+        }
+        let units = self.parts().acquire_up_to(me, lane, n, &*self.member);
+        if units < n {
+            self.member.keep_lock_at_times();
+        }
+        units
+    }
+
     /// Releases `n` units, which another thread of this process may have acquired. Never waits.
     ///
     /// Costs one locked instruction, or two 16-byte exchanges near the limit, and a system call if
-    /// it grants units to a waiter. More than [`LIMIT_MAX`](SharedBudget::LIMIT_MAX) units count as
-    /// that many.
+    /// it grants units to a waiter.
     ///
     /// May be called from signal handlers and after `fork`. In a process that has acquired nothing
     /// since it was forked, it does nothing. A release of more units than the process holds is a
-    /// bug of its caller, which harms the limit until the process ends.
+    /// bug of its caller, but it fails no call: see [`over_released`](SharedBudget::over_released).
+    /// More than [`LIMIT_MAX`](SharedBudget::LIMIT_MAX) units are not released at all.
     #[inline]
     pub fn release(&self, n: u64) {
         let Some(me) = self.participant() else { return };
@@ -277,6 +309,42 @@ impl SharedBudget {
     pub fn acquired(&self) -> u64 {
         let Instant { limit, free, .. } = self.instant();
         (limit as i64 - free).max(0) as u64
+    }
+
+    /// Returns how many units processes have released although they did not hold them. One load.
+    ///
+    /// Such a release is a bug of its caller, for example one that releases a lease's units by
+    /// hand, or a child that releases those of its parent. No call fails or panics because of it,
+    /// in any process. The budget finds the bug when it looks at what each process holds: before a
+    /// first refusal, in [`available`](SharedBudget::available) and
+    /// [`acquired`](SharedBudget::acquired), and when the process has ended. It also looks when a
+    /// release makes more units free than the limit. Then it takes the excess back, and adds it to
+    /// this number. For each budget, the first excess is also reported on standard error, with the
+    /// process.
+    ///
+    /// The excess may be found late. Until then it counts as available, and the limit can be
+    /// exceeded by as many units. If the same process acquires units meanwhile, the excess becomes
+    /// theirs, and is found when they are released. An excess that only its own process could
+    /// acquire until it ended is not counted. If callers have released `e` units too many, at most
+    /// `limit + e` units are held. When the excess was found, nothing is granted until fewer units
+    /// are held than the limit allows.
+    ///
+    /// The number stops at `u64::MAX`. It can be too low if a process was killed while it took an
+    /// excess back. May be called from a signal handler.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let segment = thiscpu::Segment::anonymous()?;
+    /// let budget = segment.budget("memory", 10)?;
+    /// budget.try_acquire(4)?;
+    /// budget.release(4);
+    /// budget.release(4); // a bug
+    /// assert_eq!((budget.available(), budget.over_released()), (10, 4));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn over_released(&self) -> u64 {
+        self.parts().over_released()
     }
 
     /// Returns the limit. Two loads.
