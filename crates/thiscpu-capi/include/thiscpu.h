@@ -21,8 +21,11 @@
  *   thiscpu_shared_counter     SharedCounter      a counter in a segment
  *   thiscpu_shared_counters    SharedCounters     counters in a segment, read at one instant
  *   thiscpu_shared_budget      SharedBudget       a limit in a segment that processes share
+ *   thiscpu_shared_lease       SharedOwnedLease   units of such a limit
+ *   thiscpu_shared_acquire     SharedAcquireOwned a request for units of such a limit
  *   thiscpu_segment_view       SegmentView        a segment that a process can only read
  *   thiscpu_counter_view       CounterView        a counter in a view
+ *   thiscpu_budget_view        BudgetView         a budget in a view
  *   thiscpu_counters_view      CountersView       counters in a view, read at one instant
  *
  * Guarantees and costs are those of Rust (docs/guide.md, docs/c.md). docs/c.md lists what C lacks.
@@ -315,6 +318,16 @@ typedef struct thiscpu_acquire thiscpu_acquire;
 typedef struct thiscpu_budget thiscpu_budget;
 
 /**
+ * A budget of a segment that this process can only read. Rust: `BudgetView`.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_budget_view_close`.
+ * - Lifetime: from `thiscpu_budget_view_open` to `thiscpu_budget_view_close`.
+ * - Signal handlers: `_state`.
+ * - After `fork`: the child has the handle of its parent.
+ */
+typedef struct thiscpu_budget_view thiscpu_budget_view;
+
+/**
  * A cache of objects of one size, like the kernel's `kmem_cache`. Rust: `RawCache`.
  *
  * Objects are allocated and freed on any CPU, in about 1 ns each.
@@ -528,6 +541,22 @@ typedef struct thiscpu_segment thiscpu_segment;
 typedef struct thiscpu_segment_view thiscpu_segment_view;
 
 /**
+ * A request for units that blocks no thread. Rust: `SharedBudget::acquire_owned`.
+ *
+ * It waits in the queue of `thiscpu_shared_budget_acquire`: first come, first served, over all
+ * processes. Its callback tells when the wait has ended; then `thiscpu_shared_acquire_take` stores
+ * the lease. Destroying it cancels the wait, at any time, and loses no unit. It keeps the segment
+ * attached. While requests wait, the process has a thread for each segment, which makes the calls.
+ *
+ * - Threads: one thread at a time may use it. Any thread may call its callback.
+ * - Lifetime: from `thiscpu_shared_budget_acquire_async` to `thiscpu_shared_acquire_destroy`.
+ * - Signal handlers: none of its functions.
+ * - After `fork`: the child may destroy it, or call `thiscpu_shared_acquire_take`, which queues a
+ *   request of the child.
+ */
+typedef struct thiscpu_shared_acquire thiscpu_shared_acquire;
+
+/**
  * Units up to a limit that processes share and that is never exceeded. Rust: `SharedBudget`.
  *
  * The guarantees are those of `thiscpu_budget`, over all processes. If a process ends, also by
@@ -539,14 +568,14 @@ typedef struct thiscpu_segment_view thiscpu_segment_view;
  * - Lifetime: from `thiscpu_shared_budget_open` to `thiscpu_shared_budget_destroy`. The budget
  *   itself stays in the segment. When the last handle of the segment and of its objects is
  *   destroyed, the units that this process held come back.
- * - Signal handlers: `_release`, `_is_closed` and `_waiters`.
+ * - Signal handlers: `_release`, `_over_released`, `_is_closed` and `_waiters`.
  * - After `fork`: the child is a participant of its own and holds nothing. It must not release
  *   units that its parent acquired.
  * - Memory order: what a thread did before it released units happens before the return of the call
  *   that acquires these units, in any process. A refusal orders nothing.
  *
- * A release of more units than the process holds is a bug of its caller, which harms the limit
- * until the process ends.
+ * A release of more units than the process holds is a bug of its caller, but it fails no call; see
+ * `thiscpu_shared_budget_over_released`.
  */
 typedef struct thiscpu_shared_budget thiscpu_shared_budget;
 
@@ -580,6 +609,20 @@ typedef struct thiscpu_shared_counter thiscpu_shared_counter;
  *   whose result includes it, also if the threads are of two processes.
  */
 typedef struct thiscpu_shared_counters thiscpu_shared_counters;
+
+/**
+ * Units of a shared budget, released with their handle. Rust: `SharedOwnedLease`.
+ *
+ * A lease keeps the segment attached, even after `thiscpu_shared_budget_destroy`. If the process
+ * ends, its units come back without it.
+ *
+ * - Threads: one thread at a time may use a lease. Any thread may destroy it.
+ * - Lifetime: from the call that stores its handle to `thiscpu_shared_lease_destroy`, `_forget`,
+ *   or `_merge` into another lease.
+ * - Signal handlers: none of its functions.
+ * - After `fork`: the units stay the parent's. A child that destroys the lease releases nothing.
+ */
+typedef struct thiscpu_shared_lease thiscpu_shared_lease;
 
 /**
  * A stack (last in, first out) of nodes per CPU. Rust: `PerCpuStack`.
@@ -778,6 +821,34 @@ typedef struct thiscpu_segment_options {
    */
   uint32_t owner;
 } thiscpu_segment_options;
+
+/**
+ * A budget as the last operation has left it; see `thiscpu_budget_view_state`.
+ */
+typedef struct thiscpu_budget_state {
+  /**
+   * The limit.
+   */
+  uint64_t limit;
+  /**
+   * The free units in the pool; fewer than 0 if the limit is below the units held.
+   */
+  int64_t free;
+  /**
+   * Whether all free units were in the pool, so that `limit - free` were held.
+   *
+   * Otherwise at most so many were held.
+   */
+  bool is_exact;
+  /**
+   * Whether the free units are promised to a waiter.
+   */
+  bool is_queued;
+  /**
+   * Whether the budget is closed.
+   */
+  bool is_closed;
+} thiscpu_budget_state;
 
 #ifdef __cplusplus
 extern "C" {
@@ -2617,6 +2688,44 @@ enum thiscpu_status thiscpu_counters_view_bounds(struct thiscpu_counters_view *c
                                                  size_t capacity);
 
 /**
+ * Finds the budget of a name in a view; stores its handle in `*budget`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_NAME`, `INVALID_SEGMENT`,
+ *   `NO_SUCH_OBJECT`, `WRONG_KIND`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_budget_view_open(struct thiscpu_segment_view *view,
+                                             const char *name,
+                                             struct thiscpu_budget_view **budget);
+
+/**
+ * Closes a handle, which no thread may use during or after this call.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_budget_view_close(struct thiscpu_budget_view *budget);
+
+/**
+ * Stores in `*state` the state that the last operation on the budget has left.
+ *
+ * To bring all free units together is a write, so the state says whether it is exact. Units of
+ * processes that have ended count as held until another process takes them back. If the file was
+ * shortened, all numbers are 0, and the state is not exact.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_budget_view_state(struct thiscpu_budget_view *budget,
+                                              struct thiscpu_budget_state *state);
+
+/**
  * Finds the budget of a name in a segment, or makes it; stores its handle in `*budget`.
  *
  * A budget that exists keeps its limit, whatever `limit` is; see
@@ -2659,6 +2768,21 @@ enum thiscpu_status thiscpu_shared_budget_destroy(struct thiscpu_shared_budget *
  */
 enum thiscpu_status thiscpu_shared_budget_try_acquire(struct thiscpu_shared_budget *budget,
                                                       uint64_t n);
+
+/**
+ * Acquires as many units as are available, at most `n`, and stores in `*acquired` how many.
+ *
+ * Stores 0 if no unit is available, if the budget is closed, or if `try_acquire` would fail
+ * otherwise.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_try_acquire_up_to(struct thiscpu_shared_budget *budget,
+                                                            uint64_t n,
+                                                            uint64_t *acquired);
 
 /**
  * Acquires `n` units; blocks until they are available, or the budget is closed.
@@ -2708,8 +2832,8 @@ enum thiscpu_status thiscpu_shared_budget_acquire_deadline(struct thiscpu_shared
  * Releases `n` units, which another thread of this process may have acquired.
  *
  * Costs one locked instruction, or two exchanges of 16 bytes near the limit; if it grants units to
- * a waiter, also a system call. More than `THISCPU_SHARED_BUDGET_LIMIT_MAX` units count as that
- * many.
+ * a waiter, also a system call. More than `THISCPU_SHARED_BUDGET_LIMIT_MAX` units are not released
+ * at all.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`.
@@ -2744,6 +2868,22 @@ enum thiscpu_status thiscpu_shared_budget_available(struct thiscpu_shared_budget
  */
 enum thiscpu_status thiscpu_shared_budget_acquired(struct thiscpu_shared_budget *budget,
                                                    uint64_t *acquired);
+
+/**
+ * Stores in `*units` how many units processes have released although they did not hold them.
+ *
+ * Such a release is a bug of its caller. It is found when the budget looks at what each process
+ * holds, or when the process ends. Then the excess is taken back, and added to this number. The
+ * first excess of a budget is also reported on standard error. Until it is found, the limit can be
+ * exceeded by as many units. Costs one load.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_over_released(struct thiscpu_shared_budget *budget,
+                                                        uint64_t *units);
 
 /**
  * Stores the limit in `*limit`. Costs two loads.
@@ -2808,6 +2948,173 @@ enum thiscpu_status thiscpu_shared_budget_is_closed(struct thiscpu_shared_budget
  */
 enum thiscpu_status thiscpu_shared_budget_waiters(struct thiscpu_shared_budget *budget,
                                                   size_t *waiters);
+
+/**
+ * Acquires `n` units as a lease, whose handle it stores in `*lease`. Never waits for units.
+ *
+ * Costs as much as `thiscpu_shared_budget_try_acquire`, the memory of a handle, and two atomic
+ * additions.
+ *
+ * - NULL: not allowed.
+ * - Returns: as `thiscpu_shared_budget_try_acquire`; `NO_MEMORY`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_try_lease(struct thiscpu_shared_budget *budget,
+                                                    uint64_t n,
+                                                    struct thiscpu_shared_lease **lease);
+
+/**
+ * Acquires `n` units as a lease; blocks until they are available, or the budget is closed.
+ *
+ * Otherwise like `thiscpu_shared_budget_acquire`.
+ *
+ * - NULL: not allowed.
+ * - Returns: as `thiscpu_shared_budget_acquire`; `NO_MEMORY`.
+ * - Blocks: until `n` units are available, or the budget is closed.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_lease(struct thiscpu_shared_budget *budget,
+                                                uint64_t n,
+                                                struct thiscpu_shared_lease **lease);
+
+/**
+ * Acquires `n` units as a lease; blocks until they are available, for at most `timeout_ns`.
+ *
+ * Otherwise like `thiscpu_shared_budget_acquire_timeout`.
+ *
+ * - NULL: not allowed.
+ * - Returns: as `thiscpu_shared_budget_acquire_timeout`; `NO_MEMORY`.
+ * - Blocks: until `n` units are available, the budget is closed, or the time is over.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_lease_timeout(struct thiscpu_shared_budget *budget,
+                                                        uint64_t n,
+                                                        uint64_t timeout_ns,
+                                                        struct thiscpu_shared_lease **lease);
+
+/**
+ * Acquires `n` units as a lease; blocks until they are available, or until a deadline.
+ *
+ * Otherwise like `thiscpu_shared_budget_acquire_deadline`.
+ *
+ * - NULL: not allowed.
+ * - Returns: as `thiscpu_shared_budget_acquire_deadline`; `NO_MEMORY`.
+ * - Blocks: until `n` units are available, the budget is closed, or the deadline is over.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_lease_deadline(struct thiscpu_shared_budget *budget,
+                                                         uint64_t n,
+                                                         uint64_t deadline_ns,
+                                                         struct thiscpu_shared_lease **lease);
+
+/**
+ * Stores in `*units` how many units the lease holds.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_lease_units(struct thiscpu_shared_lease *lease, uint64_t *units);
+
+/**
+ * Splits off a lease of `n` units and stores its handle in `*part`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `OUT_OF_RANGE` if the lease holds fewer units.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_lease_split(struct thiscpu_shared_lease *lease,
+                                               uint64_t n,
+                                               struct thiscpu_shared_lease **part);
+
+/**
+ * Adds the units of the lease `other` to `lease`, and destroys the handle `other`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `WRONG_BUDGET` if the leases belong to different budgets or
+ *   processes, or are one lease (neither is changed or destroyed).
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_lease_merge(struct thiscpu_shared_lease *lease,
+                                               struct thiscpu_shared_lease *other);
+
+/**
+ * Destroys the handle of a lease but keeps its units acquired.
+ *
+ * Stores their number in `*units`. Release them by `thiscpu_shared_budget_release`. Otherwise they
+ * come back when the process ends, or detaches from the segment.
+ *
+ * - NULL: allowed for `units`.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_lease_forget(struct thiscpu_shared_lease *lease,
+                                                uint64_t *units);
+
+/**
+ * Releases the units of a lease and destroys its handle.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_lease_destroy(struct thiscpu_shared_lease *lease);
+
+/**
+ * Requests `n` units without blocking, and stores the handle of the request in `*acquire`.
+ *
+ * `wake` is called with `context` when the units are granted or the budget is closed. That may be
+ * in this call, even before it has stored the handle. Otherwise it is on a thread that the library
+ * starts. After a `take` that has returned `PENDING`, it may be called again. `wake` should only
+ * note the event, for example by a write to an eventfd. It must return, and must not destroy or
+ * take an acquire.
+ *
+ * - NULL: allowed for `context`, which is only passed on.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`. `OK` does not mean that the units are granted;
+ *   `thiscpu_shared_acquire_take` tells.
+ * - Blocks: never for units.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_budget_acquire_async(struct thiscpu_shared_budget *budget,
+                                                        uint64_t n,
+                                                        void (*wake)(void *context),
+                                                        void *context,
+                                                        struct thiscpu_shared_acquire **acquire);
+
+/**
+ * Stores the lease of a granted request in `*lease`. Never waits for units.
+ *
+ * The request still has to be destroyed, which does not affect the lease.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `PENDING` if the request still waits; `CLOSED` if
+ *   the budget was closed before it was granted; `EMPTY` if its lease was taken before; in a child
+ *   that can take no slot also `NO_SLOT`, and `SYSTEM` with `errno`; `INVALID_SEGMENT` if somebody
+ *   has shortened the file.
+ * - Blocks: never for units.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_acquire_take(struct thiscpu_shared_acquire *acquire,
+                                                struct thiscpu_shared_lease **lease);
+
+/**
+ * Destroys a request. If it waits, it leaves the queue.
+ *
+ * Units that were granted but not taken are released. After this call its callback is not running,
+ * and will not be called.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: while the callback runs on another thread. Must not be called from a callback.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_acquire_destroy(struct thiscpu_shared_acquire *acquire);
 
 /**
  * Prepares the calling thread for a child of `clone(CLONE_VM)` that uses the library.

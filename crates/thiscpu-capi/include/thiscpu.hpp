@@ -305,6 +305,38 @@ class shared_counters
     }
 };
 
+/// Units of a shared budget, released on destruction. See thiscpu_shared_lease.
+class shared_lease : public detail::handle<thiscpu_shared_lease, thiscpu_shared_lease_destroy> {
+  public:
+    /// Takes over a handle, such as one from thiscpu_shared_acquire_take.
+    explicit shared_lease(thiscpu_shared_lease *lease) noexcept { handle_ = lease; }
+
+    /// Returns how many units the lease holds.
+    std::uint64_t units() const {
+        std::uint64_t units;
+        detail::check(thiscpu_shared_lease_units(handle_, &units));
+        return units;
+    }
+    /// Splits off a lease of `n` units. Throws if this lease holds fewer.
+    [[nodiscard]] shared_lease split(std::uint64_t n) {
+        thiscpu_shared_lease *part;
+        detail::check(thiscpu_shared_lease_split(handle_, n, &part));
+        return shared_lease(part);
+    }
+    /// Adds the units of another lease. Throws if it is one of another budget, which keeps it.
+    void merge(shared_lease &&other) {
+        detail::check(thiscpu_shared_lease_merge(handle_, other.handle_));
+        other.handle_ = nullptr;
+    }
+    /// Keeps the units acquired, and returns how many they are.
+    std::uint64_t forget() {
+        std::uint64_t units;
+        detail::check(thiscpu_shared_lease_forget(handle_, &units));
+        handle_ = nullptr;
+        return units;
+    }
+};
+
 /// Units up to a limit that processes share. segment::budget makes it. See thiscpu_shared_budget.
 class shared_budget : public detail::handle<thiscpu_shared_budget, thiscpu_shared_budget_destroy> {
   public:
@@ -313,6 +345,28 @@ class shared_budget : public detail::handle<thiscpu_shared_budget, thiscpu_share
     /// Acquires `n` units or none. Returns whether it did. Never waits for units.
     [[nodiscard]] bool try_acquire(std::uint64_t n) {
         return detail::granted(thiscpu_shared_budget_try_acquire(handle_, n));
+    }
+    /// Acquires as many units as are available, at most `n`, and returns how many.
+    [[nodiscard]] std::uint64_t try_acquire_up_to(std::uint64_t n) {
+        std::uint64_t acquired;
+        detail::check(thiscpu_shared_budget_try_acquire_up_to(handle_, n, &acquired));
+        return acquired;
+    }
+    /// Acquires `n` units as a lease, or nothing. Never waits for units.
+    [[nodiscard]] std::optional<shared_lease> try_lease(std::uint64_t n) {
+        thiscpu_shared_lease *lease;
+        if (!detail::granted(thiscpu_shared_budget_try_lease(handle_, n, &lease))) {
+            return std::nullopt;
+        }
+        return shared_lease(lease);
+    }
+    /// Acquires `n` units as a lease; blocks until they are available, or the budget is closed.
+    [[nodiscard]] std::optional<shared_lease> lease(std::uint64_t n) {
+        thiscpu_shared_lease *lease;
+        if (!detail::granted(thiscpu_shared_budget_lease(handle_, n, &lease))) {
+            return std::nullopt;
+        }
+        return shared_lease(lease);
     }
     /// Acquires `n` units; blocks until they are available. Returns false if the budget is closed.
     [[nodiscard]] bool acquire(std::uint64_t n) {
@@ -337,6 +391,8 @@ class shared_budget : public detail::handle<thiscpu_shared_budget, thiscpu_share
     std::uint64_t available() const { return number(thiscpu_shared_budget_available); }
     /// Returns how many units are held, in all processes, at one instant.
     std::uint64_t acquired() const { return number(thiscpu_shared_budget_acquired); }
+    /// Returns how many units were released but not held.
+    std::uint64_t over_released() const { return number(thiscpu_shared_budget_over_released); }
     /// Returns the limit.
     std::uint64_t limit() const { return number(thiscpu_shared_budget_limit); }
     /// Changes the limit, for all processes.
@@ -487,6 +543,19 @@ class counters_view : public detail::handle<thiscpu_counters_view, thiscpu_count
     }
 };
 
+/// A budget of a segment that this process can only read. See thiscpu_budget_view.
+class budget_view : public detail::handle<thiscpu_budget_view, thiscpu_budget_view_close> {
+  public:
+    budget_view(const segment_view &view, const char *name);
+
+    /// Returns the state that the last operation has left; it says whether it is exact.
+    thiscpu_budget_state state() const {
+        thiscpu_budget_state state;
+        detail::check(thiscpu_budget_view_state(handle_, &state));
+        return state;
+    }
+};
+
 /// A segment that this process can read, but not change. See thiscpu_segment_view.
 class segment_view : public detail::handle<thiscpu_segment_view, thiscpu_segment_view_close> {
   public:
@@ -515,6 +584,8 @@ class segment_view : public detail::handle<thiscpu_segment_view, thiscpu_segment
     counters_view counters(const char *name, std::size_t count) const {
         return counters_view(*this, name, count);
     }
+    /// Returns the budget of a name.
+    budget_view budget(const char *name) const { return budget_view(*this, name); }
 
   private:
     segment_view() noexcept = default;
@@ -522,6 +593,10 @@ class segment_view : public detail::handle<thiscpu_segment_view, thiscpu_segment
 
 inline counter_view::counter_view(const segment_view &view, const char *name) {
     detail::check(thiscpu_counter_view_open(view.get(), name, &handle_));
+}
+
+inline budget_view::budget_view(const segment_view &view, const char *name) {
+    detail::check(thiscpu_budget_view_open(view.get(), name, &handle_));
 }
 
 inline counters_view::counters_view(const segment_view &view, const char *name, std::size_t count) {

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use thiscpu::__internal::capi::DynCountersView;
-use thiscpu::{Bounds, CounterView, SegmentView};
+use thiscpu::{Bounds, BudgetState, BudgetView, CounterView, SegmentView};
 
 use crate::counter::ThiscpuBounds;
 use crate::counters::THISCPU_COUNTERS_MAX;
@@ -40,6 +40,32 @@ pub struct ThiscpuCounterView(CounterView);
 /// - Signal handlers: `_len`.
 /// - After `fork`: the child has the handle of its parent.
 pub struct ThiscpuCountersView(DynCountersView);
+
+/// A budget of a segment that this process can only read. Rust: `BudgetView`.
+///
+/// - Threads: any number may call all functions at once, except `thiscpu_budget_view_close`.
+/// - Lifetime: from `thiscpu_budget_view_open` to `thiscpu_budget_view_close`.
+/// - Signal handlers: `_state`.
+/// - After `fork`: the child has the handle of its parent.
+pub struct ThiscpuBudgetView(BudgetView);
+
+/// A budget as the last operation has left it; see `thiscpu_budget_view_state`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ThiscpuBudgetState {
+    /// The limit.
+    pub limit: u64,
+    /// The free units in the pool; fewer than 0 if the limit is below the units held.
+    pub free: i64,
+    /// Whether all free units were in the pool, so that `limit - free` were held.
+    ///
+    /// Otherwise at most so many were held.
+    pub is_exact: bool,
+    /// Whether the free units are promised to a waiter.
+    pub is_queued: bool,
+    /// Whether the budget is closed.
+    pub is_closed: bool,
+}
 
 fn to_c(bounds: Bounds) -> ThiscpuBounds {
     let Bounds { low, estimate, high } = bounds;
@@ -258,4 +284,63 @@ pub unsafe extern "C" fn thiscpu_counters_view_bounds(
         // values.
         unsafe { copy_out(bounds, capacity, counters.bounds().into_iter().map(to_c)) }.map(drop)
     })
+}
+
+/// Finds the budget of a name in a view; stores its handle in `*budget`.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_NAME`, `INVALID_SEGMENT`,
+///   `NO_SUCH_OBJECT`, `WRONG_KIND`.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_budget_view_open(
+    view: *mut ThiscpuSegmentView,
+    name: *const c_char,
+    budget: *mut *mut ThiscpuBudgetView,
+) -> Status {
+    let new = || {
+        // SAFETY: the header requires that the handle is null or live, and `name` null or a string.
+        let (view, name) = unsafe { (deref(view)?, self::name(name)?) };
+        Ok(ThiscpuBudgetView(view.0.budget(name)?))
+    };
+    // SAFETY: the header requires that `budget` is null or valid for writes.
+    unsafe { create(budget, new) }
+}
+
+/// Closes a handle, which no thread may use during or after this call.
+///
+/// - NULL: allowed; does nothing.
+/// - Returns: `OK`.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_budget_view_close(budget: *mut ThiscpuBudgetView) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
+    // more.
+    unsafe { destroy(budget) }
+}
+
+/// Stores in `*state` the state that the last operation on the budget has left.
+///
+/// To bring all free units together is a write, so the state says whether it is exact. Units of
+/// processes that have ended count as held until another process takes them back. If the file was
+/// shortened, all numbers are 0, and the state is not exact.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_budget_view_state(
+    budget: *mut ThiscpuBudgetView,
+    state: *mut ThiscpuBudgetState,
+) -> Status {
+    let get = |budget: &ThiscpuBudgetView| {
+        let BudgetState { limit, free, is_exact, is_queued, is_closed, .. } = budget.0.state();
+        Ok(ThiscpuBudgetState { limit, free, is_exact, is_queued, is_closed })
+    };
+    // SAFETY: the header requires that the handle is null or live, and `state` null or valid for
+    // writes.
+    unsafe { write(budget, state, get) }
 }

@@ -22,15 +22,21 @@ use crate::status::Status;
 /// - Lifetime: from `thiscpu_shared_budget_open` to `thiscpu_shared_budget_destroy`. The budget
 ///   itself stays in the segment. When the last handle of the segment and of its objects is
 ///   destroyed, the units that this process held come back.
-/// - Signal handlers: `_release`, `_is_closed` and `_waiters`.
+/// - Signal handlers: `_release`, `_over_released`, `_is_closed` and `_waiters`.
 /// - After `fork`: the child is a participant of its own and holds nothing. It must not release
 ///   units that its parent acquired.
 /// - Memory order: what a thread did before it released units happens before the return of the call
 ///   that acquires these units, in any process. A refusal orders nothing.
 ///
-/// A release of more units than the process holds is a bug of its caller, which harms the limit
-/// until the process ends.
+/// A release of more units than the process holds is a bug of its caller, but it fails no call; see
+/// `thiscpu_shared_budget_over_released`.
 pub struct ThiscpuSharedBudget(SharedBudget);
+
+impl ThiscpuSharedBudget {
+    pub(crate) fn budget(&self) -> &SharedBudget {
+        &self.0
+    }
+}
 
 /// The largest limit of a shared budget: 2^30 - 1.
 pub const THISCPU_SHARED_BUDGET_LIMIT_MAX: u64 = 0x3fff_ffff;
@@ -127,6 +133,26 @@ pub unsafe extern "C" fn thiscpu_shared_budget_try_acquire(
     unsafe { with_budget(budget, |budget| Ok(budget.try_acquire(n)?)) }
 }
 
+/// Acquires as many units as are available, at most `n`, and stores in `*acquired` how many.
+///
+/// Stores 0 if no unit is available, if the budget is closed, or if `try_acquire` would fail
+/// otherwise.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_shared_budget_try_acquire_up_to(
+    budget: *mut ThiscpuSharedBudget,
+    n: u64,
+    acquired: *mut u64,
+) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and `acquired` null or valid for
+    // writes.
+    unsafe { write(budget, acquired, |budget| Ok(budget.0.try_acquire_up_to(n))) }
+}
+
 /// Acquires `n` units; blocks until they are available, or the budget is closed.
 ///
 /// First come, first served, over all processes. A request above the limit blocks until the limit
@@ -189,8 +215,8 @@ pub unsafe extern "C" fn thiscpu_shared_budget_acquire_deadline(
 /// Releases `n` units, which another thread of this process may have acquired.
 ///
 /// Costs one locked instruction, or two exchanges of 16 bytes near the limit; if it grants units to
-/// a waiter, also a system call. More than `THISCPU_SHARED_BUDGET_LIMIT_MAX` units count as that
-/// many.
+/// a waiter, also a system call. More than `THISCPU_SHARED_BUDGET_LIMIT_MAX` units are not released
+/// at all.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`.
@@ -244,6 +270,27 @@ pub unsafe extern "C" fn thiscpu_shared_budget_acquired(
     // SAFETY: the header requires that the handle is null or live, and `acquired` null or valid for
     // writes.
     unsafe { write(budget, acquired, |budget| Ok(budget.0.acquired())) }
+}
+
+/// Stores in `*units` how many units processes have released although they did not hold them.
+///
+/// Such a release is a bug of its caller. It is found when the budget looks at what each process
+/// holds, or when the process ends. Then the excess is taken back, and added to this number. The
+/// first excess of a budget is also reported on standard error. Until it is found, the limit can be
+/// exceeded by as many units. Costs one load.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never.
+/// - Signal handlers: allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_shared_budget_over_released(
+    budget: *mut ThiscpuSharedBudget,
+    units: *mut u64,
+) -> Status {
+    // SAFETY: the header requires that the handle is null or live, and `units` null or valid for
+    // writes.
+    unsafe { write(budget, units, |budget| Ok(budget.0.over_released())) }
 }
 
 /// Stores the limit in `*limit`. Costs two loads.

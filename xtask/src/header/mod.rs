@@ -54,6 +54,8 @@ const HEADERS: [Header; 2] = [
             "shared_counters",
             "segment_view",
             "shared_budget",
+            "shared_lease",
+            "shared_acquire",
             "vfork",
         ],
     },

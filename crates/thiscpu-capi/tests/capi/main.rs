@@ -56,6 +56,7 @@ programs_in_c! {
     stack_works_from_c: "stack.c",
     segment_works_from_c: "segment.c",
     shared_budget_works_from_c: "shared_budget.c",
+    shared_leases_and_acquires_work_from_c: "shared_acquire.c",
     errors_are_reported_as_statuses: "errors.c",
     calls_report_when_a_sandbox_denies_fences: "sandbox.c",
     handles_return_memory: "memory.c",

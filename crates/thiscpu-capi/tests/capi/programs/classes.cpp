@@ -312,6 +312,15 @@ static void segments() {
     limit.set_limit(6);
     CHECK(segment.budget("limit", 1).limit() == 6);
     limit.release(5);
+    {
+        auto lease = limit.try_lease(3), other = limit.lease(1);
+        CHECK(lease->units() == 3 && !limit.try_lease(3) && limit.try_acquire_up_to(9) == 2);
+        auto part = lease->split(2);
+        part.merge(std::move(*other));
+        CHECK(part.units() == 3 && part.forget() == 3 && limit.acquired() == 6);
+    }
+    limit.release(5);
+    CHECK(limit.acquired() == 0 && limit.over_released() == 0);
     limit.close();
     CHECK(limit.is_closed() && limit.acquired() == 0);
     std::string path = "/dev/shm/thiscpu-classes-" + std::to_string(getpid());
@@ -325,6 +334,8 @@ static void segments() {
     fresh.counter("requests").add(-2);
     auto view = thiscpu::segment_view::open(path.c_str());
     CHECK(view.counter("requests").bounds().low == -2 && !view.is_lost());
+    fresh.budget("limit", 5);
+    CHECK(view.budget("limit").state().limit == 5);
     auto both = thiscpu::segment_view::from_fd(segment.fd()).counters("pair", 2);
     CHECK(both.len() == 2 && both.bounds()[1].high == 9);
     CHECK(truncate(path.c_str(), 0) == 0 && view.is_lost() && fresh.is_lost());

@@ -289,12 +289,19 @@ static void view_gives_bounds(void) {
     OK(thiscpu_shared_counter_add(counter, 10));
     OK(thiscpu_shared_counter_add(counter, -3));
     OK(thiscpu_shared_counters_add(group, 1, 5));
+    thiscpu_shared_budget *budget;
+    uint64_t units;
+    OK(thiscpu_shared_budget_open(segment, "limit", 10, &budget));
+    OK(thiscpu_shared_budget_try_acquire(budget, 4));
+    OK(thiscpu_shared_budget_available(budget, &units));
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         thiscpu_segment_view *view;
         thiscpu_counter_view *viewed, *none = NULL;
         thiscpu_counters_view *all;
+        thiscpu_budget_view *limit, *no_limit = NULL;
+        thiscpu_budget_state state;
         thiscpu_bounds bounds[3] = {{0, 0, 0}, {0, 0, 0}, {-7, -7, -7}};
         size_t len;
         bool lost = true;
@@ -315,6 +322,13 @@ static void view_gives_bounds(void) {
         RETURNS(THISCPU_STATUS_NO_SUCH_OBJECT, thiscpu_counter_view_open(view, "none", &none));
         RETURNS(THISCPU_STATUS_WRONG_KIND, thiscpu_counter_view_open(view, "pair", &none));
         RETURNS(THISCPU_STATUS_INVALID_NAME, thiscpu_counter_view_open(view, "", &none));
+        OK(thiscpu_budget_view_open(view, "limit", &limit));
+        OK(thiscpu_budget_view_state(limit, &state));
+        CHECK(state.limit == 10 && state.free == 6 && state.is_exact);
+        CHECK(!state.is_queued && !state.is_closed);
+        RETURNS(THISCPU_STATUS_WRONG_KIND, thiscpu_budget_view_open(view, "pair", &no_limit));
+        RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_budget_view_state(limit, NULL));
+        CHECK(no_limit == NULL);
         OK(thiscpu_segment_view_is_lost(view, &lost));
         CHECK(!lost && none == NULL);
         CHECK(ftruncate(file, 0) == 0);
@@ -325,6 +339,10 @@ static void view_gives_bounds(void) {
                 thiscpu_counter_view_open(view, "requests", &none));
         OK(thiscpu_counter_view_close(viewed));
         OK(thiscpu_counters_view_close(all));
+        OK(thiscpu_budget_view_state(limit, &state));
+        CHECK(state.limit == 0 && !state.is_exact);
+        OK(thiscpu_budget_view_close(limit));
+        OK(thiscpu_budget_view_close(NULL));
         OK(thiscpu_segment_view_close(view));
         _exit(0);
     }
@@ -337,6 +355,7 @@ static void view_gives_bounds(void) {
     CHECK(lost);
     OK(thiscpu_shared_counter_close(counter));
     OK(thiscpu_shared_counters_close(group));
+    OK(thiscpu_shared_budget_destroy(budget));
     OK(thiscpu_segment_close(segment));
     CHECK(unlink(path) == 0);
 }
