@@ -2,7 +2,7 @@
 
 use super::cell::CounterCell;
 use super::core::{Batch, Core, Storage};
-use super::pair::Sealed;
+use super::pair::{Pair, Sealed};
 use super::window::{AMOUNT_MAX, Window};
 use crate::lanes::current;
 use crate::lanes::table::lane_of;
@@ -28,8 +28,18 @@ impl<S: Storage> Core<S> {
         // frame: the locked exchange that follows would wait for the stores of one.
         match startup::chosen() {
             Some(_) if self.gate.load().is_closed() => self.add_shared(index, n),
+            Some(Tier::Atomic) => self.add_atomic(index, n),
             Some(tier) => self.add_again(tier, index, n),
             None => self.start_and_add(index, n),
+        }
+    }
+
+    /// Adds in the atomic tier: at first to the lane that a few loads lead to, without a call.
+    #[inline(never)]
+    fn add_atomic(&self, index: usize, n: i64) {
+        let outcome = self.add_to_pair(current::any_entry(), index, n, Pair::add_small);
+        if outcome != Outcome::Committed {
+            self.add_again(Tier::Atomic, index, n);
         }
     }
 
@@ -60,7 +70,7 @@ impl<S: Storage> Core<S> {
 
     fn add_to_lane(&self, tier: Tier, index: usize, n: i64) -> Outcome {
         match tier {
-            Tier::Atomic => self.add_to_pair(index, n),
+            Tier::Atomic => self.add_to_pair(current::entry(), index, n, Pair::add_saved),
             // SAFETY: this is a counter's gate. Its item has a cell of this size for each of the
             // counters, and only the drop frees it.
             _ => unsafe {
@@ -70,8 +80,17 @@ impl<S: Storage> Core<S> {
     }
 
     /// Adds to a lane's pair; this is what the atomic tier has instead of a section.
-    fn add_to_pair(&self, index: usize, n: i64) -> Outcome {
-        let entry = current::entry();
+    ///
+    /// `entry` is the table entry of the lane, or 0. `add` adds to the pair, if nobody has changed
+    /// it since it was loaded.
+    #[inline(always)]
+    fn add_to_pair(
+        &self,
+        entry: usize,
+        index: usize,
+        n: i64,
+        add: impl FnOnce(&Pair, Sealed, i64) -> bool,
+    ) -> Outcome {
         let gate = self.gate.load();
         let Some(item) = gate.item().filter(|_| !gate.is_closed()) else {
             return Outcome::GateClosed;
@@ -79,24 +98,18 @@ impl<S: Storage> Core<S> {
         if entry == 0 {
             return Outcome::NoLane;
         }
-        let (cell, lane) = (CounterCell::of(item, index), lane_of(entry));
+        let (cell, lane) = (CounterCell::in_tier(Tier::Atomic, item, index), lane_of(entry));
         let pair = cell.pair(lane, gate.bank());
         let now = pair.load();
-        let count = now.count.wrapping_add(n);
         let window = cell.window(lane, gate.bank());
         // The order matters: load the pair, load the gate, exchange. See `pair`.
         if self.gate.load() != gate || now.seal.is_sealed() {
             return Outcome::Mismatch;
         }
-        if now.seal.is_moving() || !window.holds(count) {
+        if !now.seal.is_open() || !window.holds(now.total().wrapping_add(n)) {
             return Outcome::OutsideWindow;
         }
-        // The version stays. Every change of flags increments it, and in between only counts
-        // matter.
-        match pair.exchange(now, Sealed { count, ..now }) {
-            true => Outcome::Committed,
-            false => Outcome::Mismatch,
-        }
+        if add(pair, now, n) { Outcome::Committed } else { Outcome::Mismatch }
     }
 
     /// Adds to the shared lane. Lock-free: it retries if another thread changed the pair.

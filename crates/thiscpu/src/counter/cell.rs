@@ -3,13 +3,13 @@
 //! ```text
 //! lane 0 (shared):       | published value, slack : 16 | claims : 8 | total : 8 |
 //! lane i, rseq tiers:    | bank 0: count, window       | bank 1: count, window |
-//! lane i, atomic tier:   | bank 0: count, seal | bank 1: count, seal | window 0 | window 1 | - - |
+//! lane i, atomic tier:   | bank 0: seal, count | bank 1: seal, count | window 0 | window 1 | - - |
 //! ```
 //!
 //! In the rseq tiers, sections on the lane's CPU change counts and windows. In the atomic tier a
 //! count and its seal change together.
 
-use super::pair::{Pair, Sealed};
+use super::pair::Pair;
 use super::window::{Estimate, Window};
 use crate::gate::BANK_BYTES;
 use crate::lanes::table::{self, READY_BIT, STRIDE};
@@ -75,7 +75,12 @@ pub(crate) fn bytes(tier: Tier) -> usize {
 impl CounterCell {
     pub(crate) fn of(item: usize, index: usize) -> CounterCell {
         // There is an item, so the tier has been chosen.
-        let tier = startup::chosen().unwrap_or(Tier::Atomic);
+        CounterCell::in_tier(startup::chosen().unwrap_or(Tier::Atomic), item, index)
+    }
+
+    /// Returns what [`of`](Self::of) does, for a caller that knows the tier.
+    #[inline(always)]
+    pub(crate) fn in_tier(tier: Tier, item: usize, index: usize) -> CounterCell {
         CounterCell { address: item + index * bytes(tier), tier }
     }
 
@@ -120,7 +125,7 @@ impl CounterCell {
     /// Returns the count of a bank: exact if the bank is frozen, else of some instant.
     pub(crate) fn count(&self, lane: usize, bank: usize) -> i64 {
         match self.tier {
-            Tier::Atomic => self.pair(lane, bank).load().count,
+            Tier::Atomic => self.pair(lane, bank).load().total(),
             // SAFETY: in the rseq tiers a bank begins with its count, an aligned word of a lane in
             // use that is accessed as 8 bytes only. Relaxed: the fence of the flip makes visible
             // what sections committed.
@@ -145,7 +150,7 @@ impl CounterCell {
     /// Ends a move of a window that a fork interrupted.
     pub(crate) fn end_window_move(&self, lane: usize, bank: usize) {
         if self.tier == Tier::Atomic && self.pair(lane, bank).load().seal.is_moving() {
-            self.pair(lane, bank).update(|now| Sealed { seal: now.seal.moved(), ..now });
+            self.pair(lane, bank).update(|now| now.with(now.seal.moved()));
         }
     }
 
@@ -171,14 +176,14 @@ impl CounterCell {
     fn move_pair_window(&self, lane: usize, bank: usize, window: Window) -> bool {
         let pair = self.pair(lane, bank);
         let now = pair.load();
-        let moving = Sealed { seal: now.seal.moving(), ..now };
-        if now.seal.is_sealed() || !window.holds(now.count) || !pair.exchange(now, moving) {
+        let moving = now.with(now.seal.moving());
+        if now.seal.is_sealed() || !window.holds(now.total()) || !pair.exchange(now, moving) {
             return false;
         }
         // Release: pairs with the Acquire in `window`. An adder that sees the seal of the next
         // statement sees this window.
         self.window_word(lane, bank).store(window.0, Release);
-        pair.update(|now| Sealed { seal: now.seal.moved(), ..now });
+        pair.update(|now| now.with(now.seal.moved()));
         true
     }
 }

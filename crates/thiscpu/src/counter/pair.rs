@@ -13,12 +13,20 @@
 //! | `COMPARED` | with `SHARED`: a comparison happened since the adds were last counted |
 //! | `MOVING` | a lane's window is moving: adders use the shared lane |
 //!
-//! The seal also holds the number of adds since the pair entered shared mode, and a version that
-//! every other change increments.
+//! ```text
+//! first word     adds, or delta (16 bits, signed) | version (44 bits) | flags (4 bits)
+//! second word    count (64 bits)
+//! ```
 //!
-//! The version makes the exchange safe. An adder loads the pair, *then* the gate, then exchanges.
-//! If the exchange succeeds, the pair had the same version all the while, so it was open when the
-//! gate was seen pointing at it. The add takes effect at that load of the gate.
+//! In shared mode, *adds* is the number of adds since the pair entered that mode. In a lane the
+//! field is *delta*, a part of the count: an add that fits exchanges only the first word, which is
+//! twice as fast. All other changes of a lane exchange both words, move delta to the count, and
+//! increment the version.
+//!
+//! The version makes the exchange safe. An adder loads the first word, then the second, *then* the
+//! gate, then exchanges. If the exchange succeeds, the pair had the same version all the while. So
+//! it was open when the gate was seen pointing at it, and the second word belongs to the first. The
+//! add takes effect at that load of the gate.
 
 use crate::sys::double::Double;
 
@@ -27,10 +35,15 @@ const SHARED: u64 = 1 << 1;
 const COMPARED: u64 = 1 << 2;
 const MOVING: u64 = 1 << 3;
 const FLAGS: u64 = 0xf;
-const ADD_ONE: u64 = 1 << 4;
-const ADDS_BITS: u32 = 10;
-const ADDS: u64 = ((1 << ADDS_BITS) - 1) * ADD_ONE;
-const VERSION_ONE: u64 = 1 << (4 + ADDS_BITS);
+const VERSION_ONE: u64 = 1 << 4;
+/// Where adds and delta begin. A model has words of 32 bits.
+const ADDS_AT: u32 = if cfg!(thiscpu_model) { 16 } else { 48 };
+const ADD_ONE: u64 = 1 << ADDS_AT;
+const ADDS: u64 = !(ADD_ONE - 1);
+const VERSION: u64 = !(ADDS | FLAGS);
+
+/// Delta is less than this, and not less than its negative.
+const DELTA_END: i64 = if cfg!(thiscpu_model) { 1 << 6 } else { 1 << 15 };
 
 /// The number of adds without a comparison after which a counter leaves shared mode.
 ///
@@ -61,6 +74,11 @@ impl Seal {
         self.0 & COMPARED != 0
     }
 
+    /// Returns whether adders may change the count of a lane with this seal.
+    pub(crate) fn is_open(self) -> bool {
+        self.0 & FLAGS == 0
+    }
+
     pub(crate) fn is_moving(self) -> bool {
         self.0 & MOVING != 0
     }
@@ -71,7 +89,7 @@ impl Seal {
     }
 
     fn next_version(self, flags: u64) -> Seal {
-        Seal((self.0 & !(FLAGS | ADDS)).wrapping_add(VERSION_ONE) | flags)
+        Seal((self.0.wrapping_add(VERSION_ONE) & VERSION) | flags)
     }
 
     pub(crate) fn sealed(self) -> Seal {
@@ -100,6 +118,11 @@ impl Seal {
         self.next_version(self.0 & FLAGS)
     }
 
+    /// Returns the part of a lane's count that the seal holds.
+    fn delta(self) -> i64 {
+        self.0 as i64 >> ADDS_AT
+    }
+
     pub(crate) fn compared(self) -> Seal {
         Seal(self.0 | COMPARED)
     }
@@ -109,7 +132,7 @@ impl Seal {
         if !self.is_shared() {
             return (self.changed(), false);
         }
-        match (self.0 & ADDS) / ADD_ONE + 1 {
+        match self.0 / ADD_ONE + 1 {
             adds if adds < SHARED_ADDS => (Seal(self.0 + ADD_ONE), false),
             _ => (Seal(self.0 & !(ADDS | COMPARED)), !self.is_compared()),
         }
@@ -124,7 +147,19 @@ pub(crate) struct Sealed {
 
 impl Sealed {
     const fn to_words(self) -> [u64; 2] {
-        [self.count as u64, self.seal.0]
+        [self.seal.0, self.count as u64]
+    }
+
+    /// Returns the whole count: in a lane, the seal holds a part of it.
+    #[inline]
+    pub(crate) fn total(self) -> i64 {
+        let delta = if self.seal.is_shared() { 0 } else { self.seal.delta() };
+        self.count.wrapping_add(delta)
+    }
+
+    /// Returns the pair with its whole count in the second word, and another seal.
+    pub(crate) fn with(self, seal: Seal) -> Sealed {
+        Sealed { count: self.total(), seal }
     }
 }
 
@@ -143,7 +178,7 @@ impl Pair {
     /// Acquire: nothing that follows in program order happens before it.
     #[inline]
     pub(crate) fn load(&self) -> Sealed {
-        let [count, seal] = self.0.load();
+        let (seal, count) = (self.0.first(), self.0.second());
         Sealed { count: count as i64, seal: Seal(seal) }
     }
 
@@ -172,6 +207,25 @@ impl Pair {
         self.0.exchange(old.to_words(), new.to_words())
     }
 
+    /// Adds to a lane's count, as it was loaded, by an exchange of the first word.
+    ///
+    /// Returns false if delta has no room, or if the pair has changed. Orders as
+    /// [`exchange`](Self::exchange).
+    #[inline(always)]
+    pub(crate) fn add_small(&self, old: Sealed, n: i64) -> bool {
+        let delta = old.seal.delta().wrapping_add(n);
+        let new = old.seal.0.wrapping_add((n as u64) << ADDS_AT);
+        (-DELTA_END..DELTA_END).contains(&delta) && self.0.exchange_first(old.seal.0, new)
+    }
+
+    /// Adds to a lane's count, as it was loaded, and moves delta to the second word.
+    ///
+    /// Returns false if the pair has changed.
+    pub(crate) fn add_saved(&self, old: Sealed, n: i64) -> bool {
+        let count = old.total().wrapping_add(n);
+        self.exchange(old, Sealed { count, seal: old.seal.changed() })
+    }
+
     /// Applies `change` to the pair and returns the old one. Lock-free: it retries.
     pub(crate) fn update(&self, mut change: impl FnMut(Sealed) -> Sealed) -> Sealed {
         loop {
@@ -185,11 +239,11 @@ impl Pair {
     /// Freezes the pair unless it is frozen already.
     pub(crate) fn freeze(&self) {
         if !self.load().seal.is_sealed() {
-            self.update(|now| Sealed { seal: now.seal.sealed(), ..now });
+            self.update(|now| now.with(now.seal.sealed()));
         }
     }
 
     pub(crate) fn open(&self) {
-        self.update(|now| Sealed { seal: now.seal.opened(), ..now });
+        self.update(|now| now.with(now.seal.opened()));
     }
 }

@@ -19,6 +19,15 @@ pub(crate) fn entry() -> usize {
     startup::chosen().and_then(Host::index).map_or(0, table::entry)
 }
 
+/// Returns the table entry of a lane for the atomic tier, where any lane is right.
+///
+/// Usually the lane is that of the CPU that this thread is on. A few loads, without a call. Returns
+/// 0 if they lead to no lane; then [`entry`] may know one.
+#[inline(always)]
+pub(crate) fn any_entry() -> usize {
+    table::entry(Host::cpu_or_any())
+}
+
 /// Tries to give this thread a lane, and returns whether it has one now.
 ///
 /// A caller that gets none uses the shared lane, which is counted. Registers the thread if this

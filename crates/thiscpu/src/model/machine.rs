@@ -351,6 +351,10 @@ impl machine::Machine for Model {
         has_lane.then(|| now.index_of(cpu))
     }
 
+    fn cpu_or_any() -> usize {
+        Self::index(Tier::Atomic).unwrap_or(usize::MAX)
+    }
+
     fn node() -> usize {
         let now = now();
         now.current_cpu().0 % now.machine.nodes

@@ -33,7 +33,7 @@ mod arch {
         let value;
         // SAFETY: one aligned load of readable memory. Every load is an acquire on x86-64, and the
         // compiler moves no access across the assembly, because it may access memory.
-        unsafe { asm!("mov {}, [{}]", out(reg) value, in(reg) word, options(nostack)) };
+        unsafe { asm!("mov {}, [{}]", lateout(reg) value, in(reg) word, options(nostack)) };
         value
     }
 

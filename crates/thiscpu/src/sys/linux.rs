@@ -30,6 +30,11 @@ impl Machine for Linux {
         }
     }
 
+    #[inline(always)]
+    fn cpu_or_any() -> usize {
+        rseq::cpu_or_any() as usize
+    }
+
     fn node() -> usize {
         rseq::node().unwrap_or_else(topology::node)
     }

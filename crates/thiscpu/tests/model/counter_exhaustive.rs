@@ -258,6 +258,21 @@ fn bounds_hold_when_window_moves_away() {
     });
 }
 
+// A large add changes the count of the lane, and a small one restores delta: only the version tells
+// another adder that its view of the count is old.
+#[test]
+fn bounds_hold_when_large_add_meets_small_one() {
+    in_every_order(2, || {
+        // The last small add has left a delta of -1.
+        begin_narrow(0);
+        let adders = [&[100, -1][..], &[60]];
+        let adders =
+            adders.map(|adds| model::spawn(1, || adds.iter().for_each(|&n| NARROW.add(n))));
+        adders.into_iter().for_each(model::Thread::join);
+        assert_bounds(159..=159);
+    });
+}
+
 // Several adds move one window; each move is published once.
 #[test]
 fn bounds_hold_after_two_window_moves() {
