@@ -308,7 +308,8 @@ fn handler_may_add_at_each_instruction() {
                 assert!(sum == all || sum == before, "interrupted after {steps}: {sum} of {all}");
             }
         };
-        at_each_step(op, add_and_sum, check);
+        let stops = at_each_step(op, add_and_sum, check);
+        assert!(stops > 100, "{what}: {stops} stops");
     }
 }
 

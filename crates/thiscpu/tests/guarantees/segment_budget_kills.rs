@@ -3,18 +3,18 @@
 //! In most scenarios nobody is killed: images of the segment at each instruction of an operation
 //! show what a death would leave, and each is recovered in a copy.
 
-use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use thiscpu::{Segment, SharedAcquireError, SharedBudget};
 
-use super::segment_kills::{at_kills, images_of};
+use super::segment_kills::{images_of, kill_distance};
 use super::segment_participants::{Holder, LIMIT, budget, exhausted, until};
 use crate::common::segment::{attach, file_of, image_of, small};
 use crate::common::{
-    DEFAULT_ONLY, Scenario, at_every_nth_step, can_single_step, fork, pin, scale, scenario,
+    DEFAULT_ONLY, Scenario, at_every_nth_step, at_kills, can_single_step, fork, pin, scale,
+    scenario,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -288,7 +288,7 @@ fn disturb() {
 fn stopped_calls_go_on() {
     type Call = fn(&SharedBudget) -> bool;
     // What each call changes in the units held, and the distance of its stops.
-    let calls: [(&str, i64, usize, Call); 7] = [
+    let calls: [(&str, i64, u64, Call); 7] = [
         ("acquire", 1, 5, |own| own.try_acquire(1).is_ok()),
         ("large acquire", 40, 5, |own| own.try_acquire(40).is_ok()),
         ("release", -1, 5, |own| {
@@ -327,7 +327,8 @@ fn stopped_calls_go_on() {
             assert_eq!((own.limit(), own.waiters()), (LIMIT, 0), "{what}, after {steps}");
         };
         let distance = distance * if scale::is_quick() { 7 } else { 1 };
-        at_every_nth_step(distance, || call(own), disturb, check);
+        let stops = at_every_nth_step(distance, || call(own), disturb, check);
+        assert!(stops > 1, "{what}: {stops} stops");
     }
 }
 
@@ -341,12 +342,10 @@ fn processes_go_on_when_one_is_killed() {
         two.own.release(3);
         two.own.set_limit(LIMIT);
     };
-    let kills = Mutex::new(0);
-    at_kills(9001, calls, |steps| {
-        *kills.lock().expect("no panic") += 1;
+    let kills = at_kills(kill_distance(9001), calls, |steps| {
         until(|| two.other.acquired() == 20 + OTHERS);
         assert_usable(&two.other, 20 + OTHERS, &format!("killed after {steps}"));
     });
-    assert!(*kills.lock().expect("no panic") > 3);
+    assert!(kills > 3, "{kills} kills");
     assert_recovers(&image_of(&two.segment), &[0], OTHERS, "at the end");
 }

@@ -12,8 +12,8 @@ use thiscpu::{Existing, Segment, SharedCounter, SharedCounters};
 
 use crate::common::segment::{Place, attach, file_of, image_of, small, small_segment};
 use crate::common::{
-    DEFAULT_ONLY, Scenario, at_each_step, at_every_nth_step, can_single_step, fork, pin, scale,
-    scenario, step_through,
+    DEFAULT_ONLY, Scenario, at_each_step, at_every_nth_step, at_kills, can_single_step, fork, pin,
+    scale, scenario, step_through,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -330,7 +330,8 @@ fn stopped_operations_go_on() {
             }
             assert_eq!(shared()[1].0.sum(), *expected, "{what}, stopped after {steps}");
         };
-        at_each_step(op, disturb, check);
+        let stops = at_each_step(op, disturb, check);
+        assert!(stops > 100, "{what}: {stops} stops");
     }
 }
 
@@ -385,21 +386,13 @@ fn stopped_makers_go_on() {
         }
         makers.current.fetch_add(1, SeqCst);
     };
-    at_every_nth_step(if scale::is_quick() { 41 } else { 11 }, op, disturb, check);
+    let stops = at_every_nth_step(if scale::is_quick() { 41 } else { 11 }, op, disturb, check);
+    assert!(stops > 50, "{stops} stops");
 }
 
-/// Kills a child in `op` at more and more instructions, until `op` is shorter.
-///
-/// `check` runs after each death.
-pub(crate) fn at_kills(distance: u64, op: impl Fn(), check: impl Fn(u64)) {
-    let distance = distance * u64::from(scale::factor()) * if scale::is_quick() { 8 } else { 1 };
-    for steps in (0..).map(|number| number * distance) {
-        let is_killed = fork::kill_before_instruction(steps, &op);
-        check(steps);
-        if !is_killed {
-            break;
-        }
-    }
+/// Returns the distance of the instructions at which children are killed.
+pub(crate) fn kill_distance(usual: u64) -> u64 {
+    usual * u64::from(scale::factor()) * if scale::is_quick() { 8 } else { 1 }
 }
 
 fn processes_go_on_when_one_is_killed() {
@@ -414,7 +407,7 @@ fn processes_go_on_when_one_is_killed() {
         std::hint::black_box(counter.sum());
     };
     let names = AtomicUsize::new(0);
-    at_kills(17, op, |steps| {
+    let kills = at_kills(kill_distance(17), op, |steps| {
         let mut value = value.lock().expect("no panic");
         let sum = counter.sum();
         let added = sum - *value;
@@ -424,6 +417,7 @@ fn processes_go_on_when_one_is_killed() {
         let number = names.fetch_add(1, SeqCst) % 100;
         segment.counter(&format!("name {number}")).expect("room").inc();
     });
+    assert!(kills > 3, "{kills} kills");
 }
 
 fn killed_creators_leave_no_half_segment() {
@@ -432,7 +426,7 @@ fn killed_creators_leave_no_half_segment() {
         let segment = small().open_or_create(&place, Existing::Replace).expect("a segment");
         counter(&segment).inc();
     };
-    at_kills(397, op, |steps| {
+    let kills = at_kills(kill_distance(397), op, |steps| {
         match Segment::open(&place) {
             Err(error) => assert!(error.to_string().contains("No such file"), "{steps}: {error}"),
             Ok(segment) => assert!([0, 1].contains(&counter(&segment).sum()), "{steps}"),
@@ -440,4 +434,5 @@ fn killed_creators_leave_no_half_segment() {
         small().open_or_create(&place, Existing::Keep).expect("a segment");
         small().open_or_create(&place, Existing::Replace).expect("a segment");
     });
+    assert!(kills > 3, "{kills} kills");
 }

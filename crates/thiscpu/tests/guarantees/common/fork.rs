@@ -4,6 +4,7 @@ use std::io::{Read, Seek};
 use std::os::fd::AsRawFd;
 
 pub(crate) use thiscpu_test_support::child::fork;
+pub(super) use thiscpu_test_support::child::status_of;
 use thiscpu_test_support::child::{alarm_s, exit_with, wait};
 use thiscpu_test_support::memory;
 
@@ -25,7 +26,8 @@ pub(crate) fn exit_after(body: impl FnOnce()) -> ! {
     })
 }
 
-fn check_status(status: i32) -> Result<(), String> {
+/// Returns an error that describes a wait status, unless the child has succeeded.
+pub(super) fn check_status(status: i32) -> Result<(), String> {
     match status {
         0 => Ok(()),
         _ if libc::WIFSIGNALED(status) => match libc::WTERMSIG(status) {

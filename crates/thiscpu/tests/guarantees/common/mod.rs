@@ -16,6 +16,7 @@ pub(crate) mod futex;
 pub(crate) mod namespace;
 mod objects;
 pub(crate) mod pin;
+mod replay;
 pub(crate) mod resources;
 pub(crate) mod scale;
 pub(crate) mod seccomp;
@@ -38,8 +39,8 @@ pub(crate) use self::env::{
 pub(crate) use self::objects::{Object, alloc_many, cache_of, close, exhaust, free_all};
 pub(crate) use self::scale::soon;
 pub(crate) use self::single_step::{
-    Steps, at_each_step, at_every_nth_step, at_sampled_steps, can_single_step, conflict_in_handler,
-    fork_at_steps, step_through,
+    Steps, at_each_step, at_every_nth_step, at_kills, at_sampled_steps, can_single_step,
+    conflict_in_handler, fork_at_steps, step_through,
 };
 pub(crate) use self::threads::{
     DecrementOnDrop, Tally, assert_bounds_contain, leave_lanes_if, place_one_of_five,

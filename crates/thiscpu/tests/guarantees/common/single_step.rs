@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
+use super::replay::{self, Replay, Way};
 use super::{fork, futex, scale, signal};
 
 /// Checks that this machine can single-step.
@@ -36,11 +37,11 @@ static HANDLER_CALL: AtomicUsize = AtomicUsize::new(0);
 /// It is bounded, because the other thread may itself wait for the stopped one.
 const YIELDS_MAX: u32 = 2000;
 
-/// The trap flag.
-#[cfg(target_arch = "x86_64")]
-const TRAP: u64 = 0x100;
-
-extern "C" fn stepped(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn stepped(_: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the handler is installed with SA_SIGINFO, so the kernel passes both.
+    if !unsafe { replay::is_step(info, context.cast()) } {
+        return;
+    }
     if STEPS_LEFT.fetch_sub(1, SeqCst) != 1 {
         return;
     }
@@ -60,7 +61,7 @@ extern "C" fn stepped(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     }
     match DIVISOR.load(SeqCst) {
         // SAFETY: the handler is installed with SA_SIGINFO, so the kernel passes a valid context.
-        0 => unsafe { end_steps(context.cast()) },
+        0 => unsafe { *replay::counter_and_flags(context.cast()).1 &= !replay::TRAP_FLAG },
         divisor => {
             let gap = 1 + STEPS_DONE.load(SeqCst) / divisor;
             STEPS_DONE.fetch_add(gap, SeqCst);
@@ -69,42 +70,76 @@ extern "C" fn stepped(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     }
 }
 
-/// Lets the interrupted code continue without single steps.
-///
-/// # Safety
-///
-/// The context must be valid for writes.
-#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there are no steps"))]
-unsafe fn end_steps(context: *mut libc::ucontext_t) {
-    // SAFETY: the caller guarantees that the context is valid for writes.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        (*context).uc_mcontext.gregs[libc::REG_EFL as usize] &= !(TRAP as i64)
-    };
-}
-
 /// Runs `op` and stops it after `steps` instructions; returns whether it was that long.
 ///
 /// More stops follow if `DIVISOR` is not 0.
 fn stopped_after<R>(steps: u64, op: impl FnOnce() -> R) -> (R, bool) {
     STEPS_DONE.store(steps, SeqCst);
     STEPS_LEFT.store(steps, SeqCst);
-    // SAFETY: the trap flag makes each instruction raise SIGTRAP, which `at_steps` handles. The
+    with_trap_flag(replay::TRAP_FLAG, op)
+}
+
+/// Runs `op` with this trap flag; returns whether the stop has come.
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there are no steps"))]
+fn with_trap_flag<R>(flag: u64, op: impl FnOnce() -> R) -> (R, bool) {
+    // SAFETY: the trap flag makes each instruction raise SIGTRAP, which `stepped` handles. The
     // push stays below the red zone, and the stack pointer is restored.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        std::arch::asm!("lea rsp, [rsp - 128]", "pushf", "or qword ptr [rsp], {trap}", "popf",
-            "lea rsp, [rsp + 128]", trap = const TRAP);
+        std::arch::asm!("lea rsp, [rsp - 128]", "pushf", "or qword ptr [rsp], {flag}", "popf",
+            "lea rsp, [rsp + 128]", flag = in(reg) flag);
     }
     let result = op();
     // SAFETY: clears the trap flag; the push stays below the red zone, and the stack pointer is
     // restored.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        std::arch::asm!("lea rsp, [rsp - 128]", "pushf", "and qword ptr [rsp], ~{trap}", "popf",
-            "lea rsp, [rsp + 128]", trap = const TRAP);
+        std::arch::asm!("lea rsp, [rsp - 128]", "pushf", "and qword ptr [rsp], ~{flag}", "popf",
+            "lea rsp, [rsp + 128]", flag = const replay::TRAP_FLAG);
     }
+    replay::end_run();
     (result, STEPS_LEFT.load(SeqCst) as i64 <= 0)
+}
+
+/// The end of a run that is to be stopped after a number of instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Stopped,
+    /// The operation was shorter.
+    Short,
+    /// The operation took another way than in the run before, and was not stopped.
+    Missed,
+}
+
+/// Runs `op` on a way, and stops it at the end of that.
+fn on_way<R>(way: &Way, op: impl FnOnce() -> R) -> (R, End) {
+    STEPS_LEFT.store(way.steps, SeqCst);
+    way.prepare();
+    let (result, is_stopped) = with_trap_flag(way.trap_flag(), op);
+    let end = match (is_stopped, way.has_led_there()) {
+        (true, _) => End::Stopped,
+        (false, true) => End::Short,
+        (false, false) => End::Missed,
+    };
+    (result, end)
+}
+
+/// Calls `run` for ways to stops after 1 instruction, after that plus `distance`, and so on.
+///
+/// It ends when the operation is shorter, and returns the number of stops. After a miss, the next
+/// run steps from its beginning.
+fn at_stops(distance: impl Fn(u64) -> u64, mut run: impl FnMut(u64, &Way) -> End) -> u64 {
+    let (mut steps, mut stops, mut replay) = (1, 0, Replay::new());
+    loop {
+        match run(steps, &replay.way_to(steps)) {
+            End::Stopped => {
+                steps += distance(steps);
+                stops += 1;
+            }
+            End::Missed => replay.truncate(0),
+            End::Short => return stops,
+        }
+    }
 }
 
 /// Runs `op` many times, each time stopped at another instruction.
@@ -121,17 +156,16 @@ pub(crate) fn at_sampled_steps<R>(
 ) {
     with_conflict(conflict, || {
         let divisor = if scale::is_quick() { 4 } else { 40 };
-        let mut steps = 1;
-        loop {
-            prepare();
-            let (result, reached) = stopped_after(steps, &op);
-            await_conflict();
-            check(steps, reached, result);
-            if !reached {
-                break;
-            }
-            steps += 1 + steps / divisor;
-        }
+        at_stops(
+            |steps| 1 + steps / divisor,
+            |steps, way| {
+                prepare();
+                let (result, end) = on_way(way, &op);
+                await_conflict();
+                check(steps, end == End::Stopped, result);
+                end
+            },
+        );
     });
 }
 
@@ -201,27 +235,73 @@ pub(crate) fn step_through<R>(op: impl FnOnce() -> R, look: fn()) -> R {
 /// Runs `op` many times; `call` interrupts it after 1 instruction, after 2, and so on.
 ///
 /// `call` runs in a signal handler and must be async-signal-safe. `check` runs after each run, with
-/// the number of steps, whether `op` was that long, and its result.
-pub(crate) fn at_each_step<R>(op: impl Fn() -> R, call: fn(), check: impl Fn(u64, bool, R)) {
-    at_every_nth_step(1, op, call, check);
+/// the number of steps, whether `op` was that long, and its result. Returns the number of stops.
+pub(crate) fn at_each_step<R>(op: impl Fn() -> R, call: fn(), check: impl Fn(u64, bool, R)) -> u64 {
+    at_every_nth_step(1, op, call, check)
 }
 
 /// Does as [`at_each_step`], but only after 1 instruction, 1 + `distance`, and so on.
 pub(crate) fn at_every_nth_step<R>(
-    distance: usize,
+    distance: u64,
     op: impl Fn() -> R,
     call: fn(),
     check: impl Fn(u64, bool, R),
-) {
+) -> u64 {
     signal::handle_with_context(libc::SIGTRAP, stepped);
     conflict_in_handler(call);
-    for steps in (1..).step_by(distance) {
-        let (result, reached) = stopped_after(steps, &op);
-        check(steps, reached, result);
-        if !reached {
-            break;
-        }
+    at_stops(
+        |_| distance,
+        |steps, way| {
+            let (result, end) = on_way(way, &op);
+            check(steps, end == End::Stopped, result);
+            end
+        },
+    )
+}
+
+/// Kills forked children in `op`, after 1 instruction, 1 + `distance`, and so on.
+///
+/// `check` runs after each child, with the number of steps. Returns the number of deaths.
+///
+/// # Panics
+///
+/// If a child fails.
+pub(crate) fn at_kills(distance: u64, op: impl Fn(), check: impl Fn(u64)) -> u64 {
+    /// The status of a child that was not stopped.
+    const MISSED: i32 = 100;
+    fn die() {
+        // SAFETY: `kill` has no preconditions; it ends this process, which is a child.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     }
+    if can_single_step().is_err() {
+        let killed = (0..).take_while(|number| {
+            let steps = 1 + number * distance;
+            let is_killed = fork::kill_before_instruction(steps, &op);
+            check(steps);
+            is_killed
+        });
+        return killed.count() as u64;
+    }
+    signal::handle_with_context(libc::SIGTRAP, stepped);
+    at_stops(
+        |_| distance,
+        |steps, way| {
+            let status = fork::status_of(|| {
+                conflict_in_handler(die);
+                if on_way(way, &op).1 == End::Missed { MISSED } else { 0 }
+            });
+            let end = match status {
+                libc::SIGKILL => End::Stopped,
+                _ if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == MISSED => End::Missed,
+                _ => {
+                    fork::check_status(status).unwrap_or_else(|error| panic!("{steps}: {error}"));
+                    End::Short
+                }
+            };
+            check(steps);
+            end
+        },
+    )
 }
 
 /// Runs `body` on this thread, and `conflict` on another thread at each stop.
