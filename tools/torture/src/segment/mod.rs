@@ -1,4 +1,4 @@
-//! Processes that share a segment, and are killed, stopped, forked and started again.
+//! Processes that share a segment, and are killed, stopped, forked, executed and started again.
 //!
 //! An auditor starts worker processes, each of which executes this program again. Each says in
 //! memory of its own, the witness, what it is about to do and what it has done. While a worker is

@@ -1,5 +1,6 @@
 //! The plan of a run with processes, as the command line gives it.
 
+use std::process::Command;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -68,4 +69,25 @@ pub(crate) struct Orders {
 
     #[arg(long)]
     pub(super) seed: u64,
+}
+
+impl Orders {
+    /// Returns the command that starts this program as a worker with these orders.
+    pub(super) fn command(&self) -> Command {
+        let Orders { segment, witness, number, seed } = self;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg("segment-worker")
+            .args(["--segment", &segment.to_string(), "--witness", &witness.to_string()])
+            .args(["--number", &number.to_string(), "--seed", &seed.to_string()]);
+        command
+    }
+
+    /// Lets the next program of this process have both descriptors. Returns whether they are open.
+    pub(super) fn pass_on_descriptors(&self) -> bool {
+        [self.segment, self.witness].into_iter().all(|fd| {
+            // SAFETY: clears a flag of a descriptor of this process.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, 0) == 0 }
+        })
+    }
 }

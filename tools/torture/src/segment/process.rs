@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
 
 use thiscpu_test_support::cpus::confine;
 
+use super::plan::Orders;
 use super::worker::die_with_parent;
 
 /// A process that the auditor has started.
@@ -28,24 +28,18 @@ impl Process {
         seed: u64,
         cpus: Vec<usize>,
     ) -> io::Result<Process> {
-        let fds = [segment.as_raw_fd(), witness.as_raw_fd()];
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg("segment-worker")
-            .args(["--segment", &fds[0].to_string(), "--witness", &fds[1].to_string()])
-            .args(["--number", &number.to_string(), "--seed", &seed.to_string()]);
+        let (segment, witness) = (segment.as_raw_fd(), witness.as_raw_fd());
+        let orders = Orders { segment, witness, number, seed };
+        let mut command = orders.command();
         let prepare = move || {
             die_with_parent();
             if !cpus.is_empty() && !confine(0, cpus.iter().copied()) {
                 return Err(io::Error::last_os_error());
             }
-            for fd in fds {
-                // SAFETY: clears a flag of a descriptor of this process.
-                if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } != 0 {
-                    return Err(io::Error::last_os_error());
-                }
+            match orders.pass_on_descriptors() {
+                true => Ok(()),
+                false => Err(io::Error::last_os_error()),
             }
-            Ok(())
         };
         // SAFETY: `prepare` makes system calls only, and allocates nothing.
         let child = unsafe { command.pre_exec(prepare) }.spawn()?;

@@ -44,6 +44,7 @@ impl Report {
             ("seconds", format!("{:.1}{early}", elapsed.as_secs_f64())),
             ("seed", plan.seed.to_string()),
             ("processes started", witness.started.load(Relaxed).to_string()),
+            ("execs", witness.executed.load(Relaxed).to_string()),
             ("kills", counts.kills.to_string()),
             ("stops", counts.stops.to_string()),
             ("operations", all(|it| &it.operations).sum::<u64>().to_string()),

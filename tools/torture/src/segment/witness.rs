@@ -46,6 +46,8 @@ pub(super) struct Witness {
     pub(super) held_max: AtomicU64,
     /// Worker processes that were ever started.
     pub(super) started: AtomicU64,
+    /// How often a worker process has started its program again.
+    pub(super) executed: AtomicU64,
     pub(super) statements: [Statement; WORKERS_MAX],
 }
 

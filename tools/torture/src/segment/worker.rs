@@ -1,6 +1,7 @@
 //! A worker process: random operations on all objects, until it is killed.
 
 use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use crate::violation::{Checked, Violation, holds, within};
 
 struct Worker {
     number: usize,
+    /// The orders of this process, until it closes the descriptors.
+    orders: Option<Orders>,
     objects: Objects,
     witness: &'static Witness,
     random: Rng,
@@ -42,7 +45,8 @@ pub(crate) fn work(orders: &Orders) -> ExitCode {
     };
     let (number, random) = (orders.number, Rng::with_seed(orders.seed));
     let cpus = cpus::allowed();
-    let mut worker = Worker { number, objects, witness, random, cpus, common_seen: 0 };
+    let orders = Some(*orders);
+    let mut worker = Worker { number, orders, objects, witness, random, cpus, common_seen: 0 };
     loop {
         if let Err(violation) = worker.step() {
             return failed(&violation);
@@ -68,7 +72,8 @@ impl Worker {
             940..960 => return self.hold_lease(),
             960..990 => self.move_to_cpu(),
             990..997 => return self.fork(),
-            997 => close_descriptors(),
+            997 => self.close_descriptors(),
+            998 => return self.execute(),
             _ => self.objects.budget.set_limit(LIMIT - self.random.u64(..LIMIT / 2)),
         }
         Ok(())
@@ -198,6 +203,25 @@ impl Worker {
         let has_ended = status == 0 || libc::WIFSIGNALED(status);
         if has_ended { Ok(()) } else { Err(Violation::PANIC) }
     }
+
+    /// Closes all descriptors but the standard ones, as daemons do.
+    fn close_descriptors(&mut self) {
+        self.orders = None;
+        // SAFETY: closes numbers; what this process still uses of them must notice.
+        unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    }
+
+    /// Starts the program of this process again, which then holds nothing.
+    fn execute(&mut self) -> Checked {
+        let Some(orders) = self.orders.filter(Orders::pass_on_descriptors) else { return Ok(()) };
+        // These units must come back, though the process lives on. The witness does not have them.
+        let _ = self.objects.budget.try_acquire(self.random.u64(1..=12));
+        self.witness.executed.fetch_add(1, Relaxed);
+        let seed = self.random.u64(..);
+        let why = Orders { seed, ..orders }.command().exec();
+        complain(&format!("worker {}: cannot start again: {why}", self.number), FAILED);
+        Err(Violation::PANIC)
+    }
 }
 
 fn is_exhausted(why: &SharedAcquireError) -> bool {
@@ -209,12 +233,6 @@ fn available(why: &SharedAcquireError) -> i64 {
         SharedAcquireError::Exhausted { available } => *available as i64,
         _ => i64::MAX,
     }
-}
-
-/// Closes all descriptors but the standard ones, as daemons do.
-fn close_descriptors() {
-    // SAFETY: closes numbers; what this process still uses of them must notice.
-    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
 }
 
 /// Makes the kernel kill this process when the thread that started it ends.
