@@ -527,13 +527,14 @@ typedef struct thiscpu_segment thiscpu_segment;
 /**
  * A segment that this process can read, but not change. Rust: `SegmentView`.
  *
- * An exact sum is a write, so a view gives bounds: see `thiscpu_counter_view_bounds`. For a
- * monitoring program that runs as another user, create the segment with a mode such as 0644. The
- * owner of the file is not checked.
+ * An exact sum is a write, so a view gives bounds of counters: see `thiscpu_counter_view_bounds`.
+ * Of a budget it gives the last state: see `thiscpu_budget_view_state`. For a monitoring program
+ * that runs as another user, create the segment with a mode such as 0644. The owner of the file is
+ * not checked.
  *
  * - Threads: any number may call all functions at once, except `thiscpu_segment_view_close`.
- * - Lifetime: until `thiscpu_segment_view_close`. Each counter that was opened in it keeps it
- *   attached.
+ * - Lifetime: until `thiscpu_segment_view_close`. Each counter and budget that was opened in it
+ *   keeps it attached.
  * - Signal handlers: `_is_lost`.
  * - After `fork`: the child has the view of its parent.
  * - SIGBUS: as `thiscpu_segment`.
@@ -545,14 +546,15 @@ typedef struct thiscpu_segment_view thiscpu_segment_view;
  *
  * It waits in the queue of `thiscpu_shared_budget_acquire`: first come, first served, over all
  * processes. Its callback tells when the wait has ended; then `thiscpu_shared_acquire_take` stores
- * the lease. Destroying it cancels the wait, at any time, and loses no unit. It keeps the segment
- * attached. While requests wait, the process has a thread for each segment, which makes the calls.
+ * the lease. A program may destroy the request at any time, which cancels the wait and loses no
+ * unit. A request keeps the segment attached. While requests wait, the process has a thread for
+ * each segment, which calls the callbacks.
  *
  * - Threads: one thread at a time may use it. Any thread may call its callback.
  * - Lifetime: from `thiscpu_shared_budget_acquire_async` to `thiscpu_shared_acquire_destroy`.
  * - Signal handlers: none of its functions.
- * - After `fork`: the child may destroy it, or call `thiscpu_shared_acquire_take`, which queues a
- *   request of the child.
+ * - After `fork`: the child may destroy it, or call `thiscpu_shared_acquire_take`. In the child,
+ *   that queues a request of the child.
  */
 typedef struct thiscpu_shared_acquire thiscpu_shared_acquire;
 
@@ -574,8 +576,8 @@ typedef struct thiscpu_shared_acquire thiscpu_shared_acquire;
  * - Memory order: what a thread did before it released units happens before the return of the call
  *   that acquires these units, in any process. A refusal orders nothing.
  *
- * A release of more units than the process holds is a bug of its caller, but it fails no call; see
- * `thiscpu_shared_budget_over_released`.
+ * A release of more units than the process holds is a bug of its caller, but no call fails because
+ * of it; see `thiscpu_shared_budget_over_released`.
  */
 typedef struct thiscpu_shared_budget thiscpu_shared_budget;
 
@@ -614,13 +616,14 @@ typedef struct thiscpu_shared_counters thiscpu_shared_counters;
  * Units of a shared budget, released with their handle. Rust: `SharedOwnedLease`.
  *
  * A lease keeps the segment attached, even after `thiscpu_shared_budget_destroy`. If the process
- * ends, its units come back without it.
+ * ends, the units of its leases come back.
  *
  * - Threads: one thread at a time may use a lease. Any thread may destroy it.
  * - Lifetime: from the call that stores its handle to `thiscpu_shared_lease_destroy`, `_forget`,
  *   or `_merge` into another lease.
  * - Signal handlers: none of its functions.
- * - After `fork`: the units stay the parent's. A child that destroys the lease releases nothing.
+ * - After `fork`: the units stay with the parent. A child that destroys the lease releases
+ *   nothing.
  */
 typedef struct thiscpu_shared_lease thiscpu_shared_lease;
 
@@ -831,13 +834,13 @@ typedef struct thiscpu_budget_state {
    */
   uint64_t limit;
   /**
-   * The free units in the pool; fewer than 0 if the limit is below the units held.
+   * The free units in the pool; negative if more units are held than the limit allows.
    */
   int64_t free;
   /**
    * Whether all free units were in the pool, so that `limit - free` were held.
    *
-   * Otherwise at most so many were held.
+   * Otherwise at most that many were held.
    */
   bool is_exact;
   /**
@@ -2713,9 +2716,10 @@ enum thiscpu_status thiscpu_budget_view_close(struct thiscpu_budget_view *budget
 /**
  * Stores in `*state` the state that the last operation on the budget has left.
  *
- * To bring all free units together is a write, so the state says whether it is exact. Units of
- * processes that have ended count as held until another process takes them back. If the file was
- * shortened, all numbers are 0, and the state is not exact.
+ * A recall of all free units would be a write, so a view makes none. Therefore the state says
+ * whether it is exact. Units of processes that have ended count as held until another process
+ * takes them back. If the file was shortened, all numbers are 0, and the state is not exact. Costs
+ * a few loads and a system call.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`.
@@ -2772,8 +2776,8 @@ enum thiscpu_status thiscpu_shared_budget_try_acquire(struct thiscpu_shared_budg
 /**
  * Acquires as many units as are available, at most `n`, and stores in `*acquired` how many.
  *
- * Stores 0 if no unit is available, if the budget is closed, or if `try_acquire` would fail
- * otherwise.
+ * Stores 0 if no unit is available, if the budget is closed, or if
+ * `thiscpu_shared_budget_try_acquire` would fail for another reason.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`.
@@ -2832,8 +2836,8 @@ enum thiscpu_status thiscpu_shared_budget_acquire_deadline(struct thiscpu_shared
  * Releases `n` units, which another thread of this process may have acquired.
  *
  * Costs one locked instruction, or two exchanges of 16 bytes near the limit; if it grants units to
- * a waiter, also a system call. More than `THISCPU_SHARED_BUDGET_LIMIT_MAX` units are not released
- * at all.
+ * a waiter, also a system call. If `n` is more than `THISCPU_SHARED_BUDGET_LIMIT_MAX`, the call
+ * releases nothing; see `thiscpu_shared_budget_over_released`.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`.
@@ -2872,10 +2876,10 @@ enum thiscpu_status thiscpu_shared_budget_acquired(struct thiscpu_shared_budget 
 /**
  * Stores in `*units` how many units processes have released although they did not hold them.
  *
- * Such a release is a bug of its caller. It is found when the budget looks at what each process
- * holds, or when the process ends. Then the excess is taken back, and added to this number. The
- * first excess of a budget is also reported on standard error. Until it is found, the limit can be
- * exceeded by as many units. Costs one load.
+ * Such a release is a bug of its caller. A call finds the excess when it looks at the units of
+ * each process, or when the process has ended. Then the call takes the excess back, and adds it to
+ * this number. The first excess of a budget is also reported on standard error. Until an excess is
+ * found, the limit can be exceeded by as many units. Costs one load.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`.
@@ -3045,8 +3049,8 @@ enum thiscpu_status thiscpu_shared_lease_merge(struct thiscpu_shared_lease *leas
 /**
  * Destroys the handle of a lease but keeps its units acquired.
  *
- * Stores their number in `*units`. Release them by `thiscpu_shared_budget_release`. Otherwise they
- * come back when the process ends, or detaches from the segment.
+ * Stores their number in `*units`. The caller may release them by `thiscpu_shared_budget_release`.
+ * Otherwise they come back when the process ends, or detaches from the segment.
  *
  * - NULL: allowed for `units`.
  * - Returns: `OK`, `NULL_POINTER`.
@@ -3069,11 +3073,11 @@ enum thiscpu_status thiscpu_shared_lease_destroy(struct thiscpu_shared_lease *le
 /**
  * Requests `n` units without blocking, and stores the handle of the request in `*acquire`.
  *
- * `wake` is called with `context` when the units are granted or the budget is closed. That may be
- * in this call, even before it has stored the handle. Otherwise it is on a thread that the library
- * starts. After a `take` that has returned `PENDING`, it may be called again. `wake` should only
- * note the event, for example by a write to an eventfd. It must return, and must not destroy or
- * take an acquire.
+ * `wake` is called with `context` when the units are granted, the budget is closed, or the file
+ * was shortened. It may also be called before that; then `take` returns `PENDING`, and `wake` is
+ * called again. That may be in this call, even before it has stored the handle, or in `take`.
+ * Otherwise it is on a thread that the library starts. `wake` should only note the event, for
+ * example by a write to an eventfd. It must return, and must not destroy or take a request.
  *
  * - NULL: allowed for `context`, which is only passed on.
  * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`. `OK` does not mean that the units are granted;
@@ -3094,9 +3098,9 @@ enum thiscpu_status thiscpu_shared_budget_acquire_async(struct thiscpu_shared_bu
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `PENDING` if the request still waits; `CLOSED` if
- *   the budget was closed before it was granted; `EMPTY` if its lease was taken before; in a child
- *   that can take no slot also `NO_SLOT`, and `SYSTEM` with `errno`; `INVALID_SEGMENT` if somebody
- *   has shortened the file.
+ *   the budget was closed before it granted the request; `EMPTY` if the lease was taken before; in
+ *   a child that can take no slot also `NO_SLOT`, and `SYSTEM` with `errno`; `INVALID_SEGMENT` if
+ *   somebody has shortened the file.
  * - Blocks: never for units.
  * - Signal handlers: not allowed.
  */

@@ -328,7 +328,7 @@ class shared_lease : public detail::handle<thiscpu_shared_lease, thiscpu_shared_
         detail::check(thiscpu_shared_lease_merge(handle_, other.handle_));
         other.handle_ = nullptr;
     }
-    /// Keeps the units acquired, and returns how many they are.
+    /// Keeps the units acquired, and returns their number.
     std::uint64_t forget() {
         std::uint64_t units;
         detail::check(thiscpu_shared_lease_forget(handle_, &units));
@@ -360,7 +360,7 @@ class shared_budget : public detail::handle<thiscpu_shared_budget, thiscpu_share
         }
         return shared_lease(lease);
     }
-    /// Acquires `n` units as a lease; blocks until they are available, or the budget is closed.
+    /// Acquires `n` units as a lease; blocks until then. Returns nothing if the budget is closed.
     [[nodiscard]] std::optional<shared_lease> lease(std::uint64_t n) {
         thiscpu_shared_lease *lease;
         if (!detail::granted(thiscpu_shared_budget_lease(handle_, n, &lease))) {
@@ -391,7 +391,7 @@ class shared_budget : public detail::handle<thiscpu_shared_budget, thiscpu_share
     std::uint64_t available() const { return number(thiscpu_shared_budget_available); }
     /// Returns how many units are held, in all processes, at one instant.
     std::uint64_t acquired() const { return number(thiscpu_shared_budget_acquired); }
-    /// Returns how many units were released but not held.
+    /// Returns how many units processes have released but did not hold.
     std::uint64_t over_released() const { return number(thiscpu_shared_budget_over_released); }
     /// Returns the limit.
     std::uint64_t limit() const { return number(thiscpu_shared_budget_limit); }

@@ -13,13 +13,14 @@ use crate::status::Status;
 
 /// A segment that this process can read, but not change. Rust: `SegmentView`.
 ///
-/// An exact sum is a write, so a view gives bounds: see `thiscpu_counter_view_bounds`. For a
-/// monitoring program that runs as another user, create the segment with a mode such as 0644. The
-/// owner of the file is not checked.
+/// An exact sum is a write, so a view gives bounds of counters: see `thiscpu_counter_view_bounds`.
+/// Of a budget it gives the last state: see `thiscpu_budget_view_state`. For a monitoring program
+/// that runs as another user, create the segment with a mode such as 0644. The owner of the file is
+/// not checked.
 ///
 /// - Threads: any number may call all functions at once, except `thiscpu_segment_view_close`.
-/// - Lifetime: until `thiscpu_segment_view_close`. Each counter that was opened in it keeps it
-///   attached.
+/// - Lifetime: until `thiscpu_segment_view_close`. Each counter and budget that was opened in it
+///   keeps it attached.
 /// - Signal handlers: `_is_lost`.
 /// - After `fork`: the child has the view of its parent.
 /// - SIGBUS: as `thiscpu_segment`.
@@ -55,11 +56,11 @@ pub struct ThiscpuBudgetView(BudgetView);
 pub struct ThiscpuBudgetState {
     /// The limit.
     pub limit: u64,
-    /// The free units in the pool; fewer than 0 if the limit is below the units held.
+    /// The free units in the pool; negative if more units are held than the limit allows.
     pub free: i64,
     /// Whether all free units were in the pool, so that `limit - free` were held.
     ///
-    /// Otherwise at most so many were held.
+    /// Otherwise at most that many were held.
     pub is_exact: bool,
     /// Whether the free units are promised to a waiter.
     pub is_queued: bool,
@@ -323,9 +324,10 @@ pub unsafe extern "C" fn thiscpu_budget_view_close(budget: *mut ThiscpuBudgetVie
 
 /// Stores in `*state` the state that the last operation on the budget has left.
 ///
-/// To bring all free units together is a write, so the state says whether it is exact. Units of
-/// processes that have ended count as held until another process takes them back. If the file was
-/// shortened, all numbers are 0, and the state is not exact.
+/// A recall of all free units would be a write, so a view makes none. Therefore the state says
+/// whether it is exact. Units of processes that have ended count as held until another process
+/// takes them back. If the file was shortened, all numbers are 0, and the state is not exact. Costs
+/// a few loads and a system call.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`.

@@ -19,14 +19,15 @@ use crate::status::Status;
 ///
 /// It waits in the queue of `thiscpu_shared_budget_acquire`: first come, first served, over all
 /// processes. Its callback tells when the wait has ended; then `thiscpu_shared_acquire_take` stores
-/// the lease. Destroying it cancels the wait, at any time, and loses no unit. It keeps the segment
-/// attached. While requests wait, the process has a thread for each segment, which makes the calls.
+/// the lease. A program may destroy the request at any time, which cancels the wait and loses no
+/// unit. A request keeps the segment attached. While requests wait, the process has a thread for
+/// each segment, which calls the callbacks.
 ///
 /// - Threads: one thread at a time may use it. Any thread may call its callback.
 /// - Lifetime: from `thiscpu_shared_budget_acquire_async` to `thiscpu_shared_acquire_destroy`.
 /// - Signal handlers: none of its functions.
-/// - After `fork`: the child may destroy it, or call `thiscpu_shared_acquire_take`, which queues a
-///   request of the child.
+/// - After `fork`: the child may destroy it, or call `thiscpu_shared_acquire_take`. In the child,
+///   that queues a request of the child.
 pub struct ThiscpuSharedAcquire {
     callback: Arc<Callback>,
     request: RefCell<Request>,
@@ -91,11 +92,11 @@ impl Drop for ThiscpuSharedAcquire {
 
 /// Requests `n` units without blocking, and stores the handle of the request in `*acquire`.
 ///
-/// `wake` is called with `context` when the units are granted or the budget is closed. That may be
-/// in this call, even before it has stored the handle. Otherwise it is on a thread that the library
-/// starts. After a `take` that has returned `PENDING`, it may be called again. `wake` should only
-/// note the event, for example by a write to an eventfd. It must return, and must not destroy or
-/// take an acquire.
+/// `wake` is called with `context` when the units are granted, the budget is closed, or the file
+/// was shortened. It may also be called before that; then `take` returns `PENDING`, and `wake` is
+/// called again. That may be in this call, even before it has stored the handle, or in `take`.
+/// Otherwise it is on a thread that the library starts. `wake` should only note the event, for
+/// example by a write to an eventfd. It must return, and must not destroy or take a request.
 ///
 /// - NULL: allowed for `context`, which is only passed on.
 /// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`. `OK` does not mean that the units are granted;
@@ -135,9 +136,9 @@ pub unsafe extern "C" fn thiscpu_shared_budget_acquire_async(
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`; `PENDING` if the request still waits; `CLOSED` if
-///   the budget was closed before it was granted; `EMPTY` if its lease was taken before; in a child
-///   that can take no slot also `NO_SLOT`, and `SYSTEM` with `errno`; `INVALID_SEGMENT` if somebody
-///   has shortened the file.
+///   the budget was closed before it granted the request; `EMPTY` if the lease was taken before; in
+///   a child that can take no slot also `NO_SLOT`, and `SYSTEM` with `errno`; `INVALID_SEGMENT` if
+///   somebody has shortened the file.
 /// - Blocks: never for units.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]

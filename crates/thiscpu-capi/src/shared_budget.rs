@@ -28,8 +28,8 @@ use crate::status::Status;
 /// - Memory order: what a thread did before it released units happens before the return of the call
 ///   that acquires these units, in any process. A refusal orders nothing.
 ///
-/// A release of more units than the process holds is a bug of its caller, but it fails no call; see
-/// `thiscpu_shared_budget_over_released`.
+/// A release of more units than the process holds is a bug of its caller, but no call fails because
+/// of it; see `thiscpu_shared_budget_over_released`.
 pub struct ThiscpuSharedBudget(SharedBudget);
 
 impl ThiscpuSharedBudget {
@@ -135,8 +135,8 @@ pub unsafe extern "C" fn thiscpu_shared_budget_try_acquire(
 
 /// Acquires as many units as are available, at most `n`, and stores in `*acquired` how many.
 ///
-/// Stores 0 if no unit is available, if the budget is closed, or if `try_acquire` would fail
-/// otherwise.
+/// Stores 0 if no unit is available, if the budget is closed, or if
+/// `thiscpu_shared_budget_try_acquire` would fail for another reason.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`.
@@ -215,8 +215,8 @@ pub unsafe extern "C" fn thiscpu_shared_budget_acquire_deadline(
 /// Releases `n` units, which another thread of this process may have acquired.
 ///
 /// Costs one locked instruction, or two exchanges of 16 bytes near the limit; if it grants units to
-/// a waiter, also a system call. More than `THISCPU_SHARED_BUDGET_LIMIT_MAX` units are not released
-/// at all.
+/// a waiter, also a system call. If `n` is more than `THISCPU_SHARED_BUDGET_LIMIT_MAX`, the call
+/// releases nothing; see `thiscpu_shared_budget_over_released`.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`.
@@ -274,10 +274,10 @@ pub unsafe extern "C" fn thiscpu_shared_budget_acquired(
 
 /// Stores in `*units` how many units processes have released although they did not hold them.
 ///
-/// Such a release is a bug of its caller. It is found when the budget looks at what each process
-/// holds, or when the process ends. Then the excess is taken back, and added to this number. The
-/// first excess of a budget is also reported on standard error. Until it is found, the limit can be
-/// exceeded by as many units. Costs one load.
+/// Such a release is a bug of its caller. A call finds the excess when it looks at the units of
+/// each process, or when the process has ended. Then the call takes the excess back, and adds it to
+/// this number. The first excess of a budget is also reported on standard error. Until an excess is
+/// found, the limit can be exceeded by as many units. Costs one load.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`.

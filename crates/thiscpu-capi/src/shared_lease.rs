@@ -15,13 +15,14 @@ use crate::status::Status;
 /// Units of a shared budget, released with their handle. Rust: `SharedOwnedLease`.
 ///
 /// A lease keeps the segment attached, even after `thiscpu_shared_budget_destroy`. If the process
-/// ends, its units come back without it.
+/// ends, the units of its leases come back.
 ///
 /// - Threads: one thread at a time may use a lease. Any thread may destroy it.
 /// - Lifetime: from the call that stores its handle to `thiscpu_shared_lease_destroy`, `_forget`,
 ///   or `_merge` into another lease.
 /// - Signal handlers: none of its functions.
-/// - After `fork`: the units stay the parent's. A child that destroys the lease releases nothing.
+/// - After `fork`: the units stay with the parent. A child that destroys the lease releases
+///   nothing.
 pub struct ThiscpuSharedLease(RefCell<SharedOwnedLease>);
 
 impl ThiscpuSharedLease {
@@ -36,7 +37,7 @@ impl ThiscpuSharedLease {
     }
 }
 
-/// Acquires units by `acquire` and stores a lease of them in `out`.
+/// Acquires units by `acquire`, and stores the handle of their lease in `out`.
 ///
 /// # Safety
 ///
@@ -193,7 +194,7 @@ pub unsafe extern "C" fn thiscpu_shared_lease_merge(
         }
         into.0.borrow_mut().merge(from.take_all());
         // SAFETY: `create` made the handle, which is not null, and no thread uses it any more: the
-        // header says that it is destroyed. Its reference above is not used below.
+        // header says that it is destroyed. The reference above is not used below.
         unsafe { free(NonNull::new_unchecked(other)) };
         Ok(())
     })
@@ -201,8 +202,8 @@ pub unsafe extern "C" fn thiscpu_shared_lease_merge(
 
 /// Destroys the handle of a lease but keeps its units acquired.
 ///
-/// Stores their number in `*units`. Release them by `thiscpu_shared_budget_release`. Otherwise they
-/// come back when the process ends, or detaches from the segment.
+/// Stores their number in `*units`. The caller may release them by `thiscpu_shared_budget_release`.
+/// Otherwise they come back when the process ends, or detaches from the segment.
 ///
 /// - NULL: allowed for `units`.
 /// - Returns: `OK`, `NULL_POINTER`.

@@ -93,16 +93,16 @@ Exit status: 0 every unit is accounted for, 1 a check failed or the report could
 const SEGMENT_FILES_DETAILS: &str = "\
 Images of a segment in use have counters, budgets with units that are held, waiters, and processes
 that were killed in the middle of a call. Worker processes change one byte, some words or the length
-of an image, before they attach to it or while they are attached. Then they make each call, list and
-view the objects, and detach. Each call must end with a value or a clear error, within 30 seconds.
-The segment lies between two guards, so an access outside ends the run.
+of an image, before they attach to it or while they are attached. Then they make calls of each
+object, list and view the objects, and detach. Each call must end with a value or a clear error,
+within 30 seconds. The segment lies between two guards, so an access outside ends the run.
 
 Counts in the report:
   refused           images to which no process could attach
   without an error  images with which each call succeeded; their values may be any
 
-With the same seed the changes are the same; which calls a kill has interrupted is not. A run that
-fails ends at once, and keeps the image in a file. THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces a
+With the same seed the changes are the same, but kills may interrupt other calls. A run that fails
+ends at once, and keeps the image in a file. THISCPU_TIER=rseq-cid|rseq-cpu|atomic forces a
 tier.
 Exit status: 0 each call ended, 1 a check failed or the report could not be written, 2 nothing was
 run because the request was bad.";

@@ -34,7 +34,9 @@ impl<S: Storage> Core<S> {
         }
     }
 
-    /// Adds in the atomic tier: at first to the lane that a few loads lead to, without a call.
+    /// Adds in the atomic tier.
+    ///
+    /// The first attempt takes the lane that a few loads find, and makes no call.
     #[inline(never)]
     fn add_atomic(&self, index: usize, n: i64) {
         let outcome = self.add_to_pair(current::any_entry(), index, n, Pair::add_small);
@@ -81,8 +83,8 @@ impl<S: Storage> Core<S> {
 
     /// Adds to a lane's pair; this is what the atomic tier has instead of a section.
     ///
-    /// `entry` is the table entry of the lane, or 0. `add` adds to the pair, if nobody has changed
-    /// it since it was loaded.
+    /// `entry` is the table entry of the lane, or 0. `add` adds to the pair, if no other thread has
+    /// changed it since it was loaded.
     #[inline(always)]
     fn add_to_pair(
         &self,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! In the rseq tiers, sections on the lane's CPU change counts and windows. In the atomic tier a
-//! count and its seal change together.
+//! compare-exchange changes a count and its seal together, or the seal alone.
 
 use super::pair::Pair;
 use super::window::{Estimate, Window};
@@ -78,7 +78,7 @@ impl CounterCell {
         CounterCell::in_tier(startup::chosen().unwrap_or(Tier::Atomic), item, index)
     }
 
-    /// Returns what [`of`](Self::of) does, for a caller that knows the tier.
+    /// Returns the cell of a counter in an item, for a caller that knows the tier.
     #[inline(always)]
     pub(crate) fn in_tier(tier: Tier, item: usize, index: usize) -> CounterCell {
         CounterCell { address: item + index * bytes(tier), tier }

@@ -1,4 +1,4 @@
-//! A count and its seal, changed together by one 16-byte compare-exchange.
+//! A count and its seal, side by side, so that one 16-byte compare-exchange changes both.
 //!
 //! Such a pair is the shared lane of a counter in each of its banks, and a lane of the atomic tier.
 //! It stops adders without a fence: after a flip of the gate, the thread that flipped it seals the
@@ -19,9 +19,9 @@
 //! ```
 //!
 //! In shared mode, *adds* is the number of adds since the pair entered that mode. In a lane the
-//! field is *delta*, a part of the count: an add that fits exchanges only the first word, which is
-//! twice as fast. All other changes of a lane exchange both words, move delta to the count, and
-//! increment the version.
+//! field is *delta*, a part of the count. An add whose delta fits exchanges only the first word,
+//! which takes half of the time. All other changes of a lane exchange both words, move delta to the
+//! second one, and increment the version.
 //!
 //! The version makes the exchange safe. An adder loads the first word, then the second, *then* the
 //! gate, then exchanges. If the exchange succeeds, the pair had the same version all the while. So
@@ -36,13 +36,13 @@ const COMPARED: u64 = 1 << 2;
 const MOVING: u64 = 1 << 3;
 const FLAGS: u64 = 0xf;
 const VERSION_ONE: u64 = 1 << 4;
-/// Where adds and delta begin. A model has words of 32 bits.
+/// The lowest bit of adds and of delta. In a model these words have 32 bits.
 const ADDS_AT: u32 = if cfg!(thiscpu_model) { 16 } else { 48 };
 const ADD_ONE: u64 = 1 << ADDS_AT;
 const ADDS: u64 = !(ADD_ONE - 1);
 const VERSION: u64 = !(ADDS | FLAGS);
 
-/// Delta is less than this, and not less than its negative.
+/// Delta is less than this, and at least the negative of this.
 const DELTA_END: i64 = if cfg!(thiscpu_model) { 1 << 6 } else { 1 << 15 };
 
 /// The number of adds without a comparison after which a counter leaves shared mode.
@@ -207,9 +207,9 @@ impl Pair {
         self.0.exchange(old.to_words(), new.to_words())
     }
 
-    /// Adds to a lane's count, as it was loaded, by an exchange of the first word.
+    /// Adds to the count of a lane's pair, loaded as `old`, by an exchange of the first word.
     ///
-    /// Returns false if delta has no room, or if the pair has changed. Orders as
+    /// Returns false if delta has no room, or if the first word has changed. Orders as
     /// [`exchange`](Self::exchange).
     #[inline(always)]
     pub(crate) fn add_small(&self, old: Sealed, n: i64) -> bool {
@@ -218,7 +218,7 @@ impl Pair {
         (-DELTA_END..DELTA_END).contains(&delta) && self.0.exchange_first(old.seal.0, new)
     }
 
-    /// Adds to a lane's count, as it was loaded, and moves delta to the second word.
+    /// Adds to the count of a lane's pair, loaded as `old`, and moves delta to the second word.
     ///
     /// Returns false if the pair has changed.
     pub(crate) fn add_saved(&self, old: Sealed, n: i64) -> bool {

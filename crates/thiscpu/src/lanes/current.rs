@@ -21,8 +21,8 @@ pub(crate) fn entry() -> usize {
 
 /// Returns the table entry of a lane for the atomic tier, where any lane is right.
 ///
-/// Usually the lane is that of the CPU that this thread is on. A few loads, without a call. Returns
-/// 0 if they lead to no lane; then [`entry`] may know one.
+/// Usually the lane is that of the CPU that this thread is on. Costs a few loads, and makes no
+/// call. Returns 0 if they lead to no lane; then [`entry`] may know one.
 #[inline(always)]
 pub(crate) fn any_entry() -> usize {
     table::entry(Host::cpu_or_any())

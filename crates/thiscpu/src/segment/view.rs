@@ -18,7 +18,8 @@ use crate::sys::shared_file::SharedFile;
 
 /// A segment that this process can read, but not change.
 ///
-/// An exact sum stops lanes, which is a write. So a view gives bounds of each counter.
+/// An exact sum stops lanes, which is a write. So a view gives bounds of each counter, and the last
+/// state of each budget.
 ///
 /// For a monitoring tool that runs as another user, create the segment with a mode that lets that
 /// user read, such as 0644. The owner of the file is not checked. For files that somebody shortens,
@@ -69,7 +70,7 @@ impl SegmentView {
     ///
     /// # Errors
     ///
-    /// If no object has the name, if it is a group of counters, or if the record is damaged.
+    /// If no object has the name, if it is another kind of object, or if the record is damaged.
     pub fn counter(&self, name: &str) -> Result<CounterView, SegmentError> {
         Place::find(&self.0, name, 1, find_existing).map(CounterView)
     }
@@ -184,7 +185,7 @@ impl<const N: usize> fmt::Debug for CountersView<N> {
 /// let file = segment.as_fd()?.try_clone_to_owned()?;
 /// let view = thiscpu::SegmentView::from_fd(file)?.budget("connections")?;
 /// let state = view.state();
-/// assert!(state.limit == 100 && state.free <= 30); // less than 30, if some are lent to CPUs
+/// assert!(state.limit == 100 && state.free <= 30); // fewer than 30 if some are lent to CPUs
 /// assert_eq!(connections.available(), 30); // brings all free units together
 /// let state = view.state();
 /// assert!(state.free == 30 && state.is_exact);
@@ -201,15 +202,15 @@ pub struct BudgetView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BudgetState {
-    /// The limit. While a process changes it, this is the old or the new one.
+    /// The limit. While a process changes it, this is the old limit or the new one.
     pub limit: u64,
     /// The free units in the pool.
     ///
-    /// They may be fewer than 0, if the limit was lowered below the units held.
+    /// The number is negative if more units are held than the limit allows.
     pub free: i64,
     /// Whether all free units were in the pool, so that `limit - free` were held.
     ///
-    /// Otherwise further units were free, and lent to CPUs: at most `limit - free` were held.
+    /// Otherwise more units may have been free, but lent to CPUs: at most `limit - free` were held.
     /// Units of processes that have ended count as held until another process takes them back.
     pub is_exact: bool,
     /// Whether the free units are promised to a waiter.
@@ -219,12 +220,13 @@ pub struct BudgetState {
 }
 
 impl BudgetView {
-    /// Returns the state that the last operation on the pool has left. A few loads.
+    /// Returns the state that the last operation on the pool has left.
     ///
-    /// To bring all free units to the pool is a write, so a view cannot do that. Therefore the
-    /// state says whether it is [exact](BudgetState::is_exact). If the segment
-    /// [is lost](SegmentView::is_lost), all numbers are 0, and it is not exact. May be called after
-    /// `fork`. Waits for nobody.
+    /// A recall of all free units would be a write, so a view makes none. Therefore the state says
+    /// whether it is [exact](BudgetState::is_exact). If the segment
+    /// [is lost](SegmentView::is_lost), all numbers are 0, and the state is not exact. Costs a few
+    /// loads and a system call. Waits for nobody. May be called from a signal handler and after
+    /// `fork`.
     pub fn state(&self) -> BudgetState {
         let (state, is_exact) = self.at.parts(&self.mapping).committed();
         if self.mapping.check_length().is_err() {

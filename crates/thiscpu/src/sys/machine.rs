@@ -23,7 +23,7 @@ pub(crate) trait Machine {
     /// Returns the calling thread's index in the lane table at this moment, if it has one.
     fn index(tier: Tier) -> Option<usize>;
 
-    /// Returns the CPU that the calling thread is on, if a few loads show it, or any number.
+    /// Returns the CPU that the calling thread is on if a few loads show it, or else any number.
     fn cpu_or_any() -> usize;
 
     /// Returns the NUMA node, below `nodes`, that the calling thread is on at this moment.

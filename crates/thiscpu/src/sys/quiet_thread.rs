@@ -1,19 +1,21 @@
-//! A thread of the library, to which the kernel delivers no signal that other threads can take.
+//! A thread of the library, which takes no signals except those of its own faults.
 
 use std::mem::MaybeUninit;
 use std::thread;
 
-/// Starts a thread that runs `body`. Returns whether the system has made it.
+/// Starts a thread that runs `body`, and returns whether the system has made it.
 pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
     let builder = thread::Builder::new().name(name.to_owned());
     with_signals_blocked(|| builder.spawn(body)).is_ok()
 }
 
-/// Signals of faults of the thread itself. If they are blocked, a fault ends the process.
+/// The signals of a thread's own faults. If they are blocked, a fault ends the process.
 const FAULTS: [libc::c_int; 5] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 
-/// Calls a function with signals blocked, but those of faults; a thread inherits that.
+/// Calls a function with all signals blocked except those of faults.
+///
+/// A thread that the function starts inherits that.
 fn with_signals_blocked<T>(function: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: the calls initialize the sets that they are given a pointer to, and the first one is

@@ -1,4 +1,4 @@
-//! Shared budgets: releases of more units than are held harm no innocent process.
+//! Shared budgets: releases of more units than are held cost no other process a unit.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -46,7 +46,7 @@ fn excess_is_taken_back_and_counted() {
     }
 }
 
-// A refusal finds it too.
+// Nothing is granted until as many units have come back as others acquired of the excess.
 fn excess_that_others_acquired_is_owed() {
     let [own, other] = two();
     other.try_acquire(50).expect("units are available");
@@ -74,7 +74,7 @@ fn excess_of_killed_process_is_counted() {
             budget.release(3);
         };
         Holder::start(release, || ()).kill();
-        // A refusal reclaims, and does not look at processes that live.
+        // A refusal in shared mode reclaims from the dead, and does not look for other excess.
         until(|| {
             assert_eq!(budget.try_acquire(1), exhausted(0));
             budget.over_released() == 3 * round
@@ -117,7 +117,8 @@ fn first_excess_is_reported() {
     assert_eq!(other.over_released(), 5);
 }
 
-// Two processes are right, one is not. Nobody fails, and in the end no unit is missing.
+// Two processes release the units that they hold, and one releases more. No call fails, and in the
+// end no unit is missing.
 fn budget_recovers_under_load() {
     let segment = small_segment();
     let budget = budget(&segment);
@@ -136,7 +137,7 @@ fn budget_recovers_under_load() {
                 }
             }
         }));
-        // Credit of its own would hide what it has released too much.
+        // Credit of this process would hide its excess.
         budget.available();
     });
     processes.finish();

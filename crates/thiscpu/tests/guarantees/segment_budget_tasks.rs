@@ -43,7 +43,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Polls a future that must wait, and returns what counts its wakes.
+/// Polls a future that must wait, and returns the counter of its wakes.
 fn poll_pending<F: Future>(future: Pin<&mut F>) -> Arc<Wakes> {
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(Arc::clone(&wakes));
@@ -179,7 +179,7 @@ fn task_gets_units_when_releaser_is_killed() {
     assert_eq!((budget.available(), budget.waiters()), (LIMIT, 0));
 }
 
-// Nobody makes a call when the kernel releases the lock.
+// No process makes a call when the kernel releases the lock.
 fn task_gets_units_of_killed_holder() {
     let segment = small_segment();
     let budget = budget(&segment);
@@ -342,7 +342,7 @@ fn threads() -> usize {
     names.map(is_one).filter(|&is_one| is_one).count()
 }
 
-// The slot is free when the last handle is dropped, whatever that thread does.
+// The slot is free when the last handle is dropped, even if that thread still runs.
 fn thread_ends_with_the_last_wait() {
     let segment = small_segment();
     let watcher = budget(&Segment::from_fd(file_of(&segment).into()).expect("a segment"));

@@ -127,7 +127,8 @@ fn calls_fail_when_file_is_shortened() {
 }
 
 fn acquires_fail_when_file_is_shortened() {
-    // All is missing, or a lane alone. Then the waiter stays where others can see it.
+    // The whole file is missing, or one lane alone. In the second case other processes can still
+    // see the waiter.
     for missing in [u64::MAX, 64 << 10] {
         let place = Place::new();
         let segment = small().create(&place).expect("a segment");

@@ -1,5 +1,6 @@
-//! Slots and waiters of a segment when a process dies, memory is short, or a lock is held elsewhere
-//! at a rare moment.
+//! Slots and waiters of a segment at rare moments.
+//!
+//! A process dies, memory is short, another process holds a lock, or a waiter is damaged.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -66,7 +67,7 @@ fn joins_leave_identities_of_others_alone() {
 fn slot_stays_dead_while_memory_is_missing() {
     let segment = small_segment();
     let near = segment.budget("near", LIMIT).expect("room");
-    // So the other budget lies on a page of its own.
+    // Puts the other budget on a page of its own.
     segment.counters::<1000>("between").expect("room");
     let far = segment.budget("far", LIMIT).expect("room");
     fork::run(|| {
@@ -107,7 +108,7 @@ fn lock_is_taken_again_when_a_child_has_held_it() {
             child.store(start_raw_child() as u64, SeqCst);
             close_all();
         },
-        // A refusal looks for dead processes, and at times for the lock of this one.
+        // A refusal looks for dead processes, and at times checks the lock of this process.
         || assert_eq!(budget(&segment).try_acquire(LIMIT), exhausted(40)),
     );
     holder.tell();
@@ -131,7 +132,7 @@ fn first_waiter(image: &[u8]) -> u64 {
     4096 + 8 * entries + 64 * participants
 }
 
-// Nobody else finds the waiter any more.
+// No call of another thread finds the waiter any more.
 fn wait_of_a_damaged_waiter_ends() {
     let segment = small_segment();
     let budget = budget(&segment);

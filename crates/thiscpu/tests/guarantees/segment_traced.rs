@@ -1,7 +1,7 @@
 //! Images of segments at each instruction of a process that another one steps through.
 //!
-//! As in `segment_kills` and `segment_budget_kills`, each image is what a kill would leave. There a
-//! handler takes the images, which needs x86-64. Here a tracer takes them, on each architecture.
+//! Each image has the bytes that a kill would leave. In `segment_kills` and `segment_budget_kills`
+//! a handler takes such images, which needs x86-64. Here a tracer takes them, on each architecture.
 //! That is slower, so there are fewer operations.
 
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .slow(),
 ];
 
-/// Returns a segment with few participants, and so few waiters, at which each call looks.
+/// Returns a segment with few participants, so that each call looks at few waiters.
 fn small_segment() -> Segment {
     small().participants(8).anonymous().expect("a segment")
 }
@@ -77,10 +77,10 @@ fn killed_makers_leave_the_name_free() {
     }
 }
 
-/// Units that this process holds, which lives.
+/// The units that this process holds, which stays alive.
 const OWN: u64 = 10;
 
-/// Returns a segment of which this process has slot 0, and units.
+/// Returns a segment in which this process has slot 0, and holds units.
 fn used_segment() -> Segment {
     let segment = small_segment();
     budget(&segment).try_acquire(OWN).expect("units are available");
@@ -97,7 +97,7 @@ fn join(segment: &Segment) -> (Segment, SharedBudget) {
 
 fn killed_calls_of_budgets_return_everything() {
     type Call = fn(&SharedBudget);
-    // And whether the pool has all credit before.
+    // A name, whether a recall comes first, and the call.
     let calls: [(&str, bool, Call); 7] = [
         ("acquire of 1", false, |budget| _ = budget.try_acquire(1)),
         ("acquire of 30", true, |budget| _ = budget.try_acquire(30)),

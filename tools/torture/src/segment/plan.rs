@@ -83,7 +83,9 @@ impl Orders {
         command
     }
 
-    /// Lets the next program of this process have both descriptors. Returns whether they are open.
+    /// Lets the next program of this process have both descriptors.
+    ///
+    /// Returns whether they are open.
     pub(super) fn pass_on_descriptors(&self) -> bool {
         [self.segment, self.witness].into_iter().all(|fd| {
             // SAFETY: clears a flag of a descriptor of this process.

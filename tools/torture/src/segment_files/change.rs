@@ -21,7 +21,7 @@ pub(super) struct Changes<'a> {
 pub(super) struct Change {
     /// The number of the image that is changed.
     pub(super) image: usize,
-    /// Where bytes are written, and what they become.
+    /// The places of changed bytes, and their new values.
     pub(super) bytes: Vec<(usize, Vec<u8>)>,
     /// The length to which the file is cut.
     pub(super) length: Option<usize>,
@@ -86,7 +86,7 @@ impl Changes<'_> {
         (at, vec![self.images[image][at] ^ bits])
     }
 
-    /// Writes the changed image of that number to a file, and says where it is.
+    /// Writes the changed image of that number to a file, and returns a text with its path.
     pub(super) fn keep(&self, number: u64, seed: u64) -> String {
         let change = self.nth(number);
         let mut bytes = self.images[change.image].clone();
@@ -103,7 +103,7 @@ impl Changes<'_> {
     }
 }
 
-/// Returns a value that a field may have been meant to have, or not at all.
+/// Returns a value that is plausible for some field, or a random one.
 fn hostile_word(random: &mut Rng, len: usize) -> u64 {
     let near = |value: u64, random: &mut Rng| value.wrapping_add(random.u64(..5)).wrapping_sub(2);
     let len = len as u64;

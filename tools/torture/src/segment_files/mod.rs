@@ -1,8 +1,8 @@
 //! Hostile files: images of a segment in use that are damaged, and then used.
 //!
 //! Worker processes damage one image after the other, and use each as a program would. A call ends
-//! with a value or with an error that says why. A crash, a hang or a panic ends the run, as does an
-//! access outside the segment, which lies between two guards.
+//! with a value or with an error that says why. A crash, a hang or a panic ends the run. The
+//! segment lies between two guards, so an access outside of it is a crash.
 
 mod change;
 mod place;

@@ -1,14 +1,16 @@
-//! A place for a segment between two guards, into which each access outside the segment leads.
+//! A place for a segment between two guards, which catch each access outside the segment.
 
 use std::io;
 use std::ptr::null_mut;
 
-/// The length of a guard: no segment is longer, and so no offset in one.
+/// The length of a guard. No segment is longer, so no offset in a segment is larger.
 const GUARD: usize = 1 << 40;
-/// How many other places there may be at which the kernel would map first.
+/// The most gaps that the kernel may fill before this one.
 const OTHERS_MAX: usize = 10_000;
 
-/// The only gap of its length above all others: the kernel maps the next file there.
+/// A gap between two guards, at which the kernel maps the next file.
+///
+/// No other gap of its length is above it.
 pub(super) struct Place {
     at: usize,
     len: usize,

@@ -1,4 +1,4 @@
-//! Images of a segment in use: some of its processes live, others have been killed at any moment.
+//! Images of a segment in use, some of whose processes have been killed at any moment.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -30,7 +30,7 @@ struct Living(i32);
 impl Living {
     fn start(body: impl FnOnce()) -> Living {
         Living(child::start(|| {
-            // The parent's end is this child's, unless an alarm comes first.
+            // The child ends with its parent, and not by the alarm that `child::start` has set.
             // SAFETY: both calls take numbers.
             unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);

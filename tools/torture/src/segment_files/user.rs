@@ -63,14 +63,14 @@ impl User {
         self.group = note(errors, segment.counters(GROUP));
         let budgets = ["limit", "second", "third"].map(|name| segment.budget(name, LIMIT));
         self.budgets = budgets.into_iter().filter_map(|it| note(errors, it)).collect();
-        // Another kind of object, or damage.
+        // This fails, because of another kind of object or because of damage.
         note(&mut 0, segment.counters::<2>("counter"));
         for object in segment.objects() {
             note(errors, object);
         }
     }
 
-    /// Makes each call of each object. Its values may be any.
+    /// Makes calls of each object. The results may be any values.
     pub(super) fn use_all(&mut self) {
         for counter in &self.counters {
             for n in [3, 1 << 40, -1] {

@@ -14,11 +14,11 @@ use super::place::Place;
 use super::plan::{Plan, WORKERS_MAX};
 use super::user::{self, User};
 
-/// The time after which an image hangs, which otherwise takes less than a millisecond.
+/// The time after which an image counts as a hang. Usually one takes less than a millisecond.
 const SECONDS_MAX: u32 = 30;
 const PAGE: usize = 4096;
 
-/// What a worker has done, in memory that it shares with its parent.
+/// The progress of a worker, in memory that it shares with its parent.
 ///
 /// Relaxed, all: each word has one writer, and leads to nothing else.
 #[derive(Default)]
@@ -27,8 +27,9 @@ pub(super) struct Tally {
     /// The number of the current image.
     image: AtomicU64,
     done: AtomicU64,
-    /// Images with which each call succeeded, and those that were refused as a whole.
+    /// Images with which each call succeeded.
     used: AtomicU64,
+    /// Images to which the worker could not attach.
     refused: AtomicU64,
 }
 
@@ -66,7 +67,7 @@ impl Tallies {
     }
 }
 
-/// A worker, as the run has it. It is killed when this is dropped.
+/// A worker, as its parent sees it. It is killed when this is dropped.
 pub(super) struct Worker {
     pid: i32,
     tally: &'static Tally,
@@ -74,7 +75,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Forks a worker that takes each image of which the number has its remainder.
+    /// Forks a worker. It takes the image `number`, and from there one image for each worker.
     pub(super) fn start(
         number: u64,
         plan: &Plan,
@@ -128,7 +129,7 @@ fn work(numbers: impl Iterator<Item = u64>, changes: &Changes<'_>, tally: &Tally
     // SAFETY: takes numbers; the run's end is the worker's.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let file = memory_file().expect("memory");
-    // What the library maps once is mapped before the place is made, and so are its errors.
+    // Before the place is made, the library maps all memory that it maps once, also for errors.
     write(&file, &changes.images[0]);
     let mut first = User::attach(file.try_clone().expect("a duplicate").into()).expect("sound");
     first.find();

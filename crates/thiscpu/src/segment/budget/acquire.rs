@@ -17,7 +17,9 @@ impl Pairs {
         self.get(me.slot, lane).is_some_and(|pair| pair.acquire(n))
     }
 
-    /// Releases `n` units to the pair of a participant in a lane, unless they are very many.
+    /// Releases `n` units to the pair of a participant in a lane, if the pair is open.
+    ///
+    /// Returns `Closed`, and does nothing, if `n` is so large that it might not fit into the pair.
     #[inline(always)]
     pub(crate) fn release(&self, me: Participant, lane: u32, n: u64) -> Released {
         match self.get(me.slot, lane) {
@@ -46,7 +48,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Releases `n` units that this participant holds; a public budget calls both parts itself.
+    /// Releases `n` units that this participant holds. A public budget calls both parts itself.
     #[cfg(any(thiscpu_model, test))]
     pub(crate) fn release(&self, me: Participant, lane: u32, n: u64, world: &impl World) {
         match self.pairs.release(me, lane, n) {
@@ -97,7 +99,7 @@ impl Parts<'_> {
 
     /// Acquires as many units of the pool as are available, at most `n`, and returns how many.
     ///
-    /// The commit is an exchange of the pool in shared mode, where it has all free units.
+    /// The commit is an exchange of the pool in shared mode, in which the pool has all free units.
     #[cfg(not(thiscpu_model))]
     pub(crate) fn acquire_up_to(
         &self,
@@ -144,7 +146,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Ends a release that the pair has not ended.
+    /// Completes a release that the pair did not take.
     #[cold]
     #[inline(never)]
     pub(crate) fn release_slow(
@@ -171,7 +173,8 @@ impl Parts<'_> {
         loop {
             let now = self.settle(world);
             if now.units() + n as i64 > UNITS_MAX as i64 {
-                // The pool has no room for units that cannot exist. Others may have released them.
+                // The pool has no room, so there are units that no process held. Other processes
+                // may have released them.
                 if has_discarded {
                     return self.count_over_released(me.slot, n, world);
                 }

@@ -38,7 +38,7 @@ impl Parts<'_> {
 
     /// Returns the state that the last operation has left, and whether it has all free units.
     ///
-    /// Only loads. The units and the mode are of one load.
+    /// Makes only loads. One of them gives both the units and the mode.
     #[cfg(not(thiscpu_model))]
     pub(crate) fn committed(&self) -> (Instant, bool) {
         let now = self.record.pool.load();

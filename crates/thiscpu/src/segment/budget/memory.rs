@@ -23,7 +23,7 @@ pub(crate) struct Record {
     used_slots: AtomicU64,
     /// The units that were released but not held.
     pub(super) over_released: AtomicU64,
-    /// Not 0 once somebody has reported such units.
+    /// Not 0 after a process has reported such units.
     pub(super) is_reported: AtomicU64,
 }
 

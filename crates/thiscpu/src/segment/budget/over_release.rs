@@ -1,9 +1,9 @@
-//! Releases of more units than are held: counted and reported, at no innocent process's expense.
+//! Releases of more units than are held: counted and reported, at no other process's expense.
 //!
-//! What a participant has in all pairs of its slot, held and credit, is what it has acquired and
-//! borrowed, less what it has released and returned. So it is below 0 only if callers have released
-//! units that the participant did not hold. Fast calls move units within a pair, and operations
-//! are exchanges of the pool. So the sum is exact if the pool has not changed meanwhile.
+//! A participant gets units from the pool, and returns units to it. The sum of held and credit over
+//! all pairs of its slot is the difference. So the sum is below 0 only if callers have released
+//! units that the participant did not hold. Fast calls move units within a pair, and only
+//! operations change the sum. So the sum is exact if the pool has not changed meanwhile.
 
 use super::memory::Parts;
 use super::pool::{Kind, Mode, Operation, UNITS_MAX};
@@ -19,9 +19,10 @@ impl Parts<'_> {
 
     /// Takes units back that participants have released but did not hold, and counts them.
     ///
-    /// The commit is a take for the slot that has released them: units leave the pool, and the slot
-    /// holds no negative number any more. If others have acquired these units, the pool has fewer
-    /// than 0 then. So all free units must be in the pool; otherwise the next recall does this.
+    /// The commit is a take for the slot that has released them. So units leave the pool, and the
+    /// sum of the slot is not negative any more. If other processes have acquired these units, the
+    /// pool then has fewer than 0. So all free units must be in the pool; otherwise this does
+    /// nothing, and the next recall calls it.
     pub(super) fn discard_excess(&self, world: &impl World) {
         for slot in 0..self.used_slots() {
             loop {
@@ -40,9 +41,9 @@ impl Parts<'_> {
         }
     }
 
-    /// Calls [`discard_excess`](Self::discard_excess) if so many free units cannot be right.
+    /// Discards an excess if more units are free than the limit allows.
     ///
-    /// While another process changes the limit, it may look wrongly, which does no harm.
+    /// While another process changes the limit, the comparison may be wrong, which does no harm.
     pub(super) fn discard_excess_if_above_limit(&self, units: i64, world: &impl World) {
         if units > self.record.limit.first().min(UNITS_MAX) as i64 {
             self.recall_all(world);
@@ -58,7 +59,7 @@ impl Parts<'_> {
 
     /// Counts units that the participant of a slot has released, but did not hold.
     ///
-    /// A process that is killed before this has discarded them, and they are not counted.
+    /// If a process is killed before this call, it has discarded the units, but nobody counts them.
     pub(crate) fn count_over_released(&self, slot: u32, units: u64, world: &impl World) {
         // Relaxed, all: a statistic, which orders nothing.
         let counter = &self.record.over_released;

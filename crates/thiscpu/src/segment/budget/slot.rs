@@ -108,12 +108,13 @@ pub(crate) trait World {
     /// [`free_slot`](super::free_slot).
     fn reclaim(&self, slot: u32, generation: u64);
 
-    /// Says that the participant of a slot has released more units than it held.
+    /// Reports that the participant of a slot has released more units than it held.
     ///
-    /// It is called once for each budget. `_limit` is the budget's limit. A model says nothing.
+    /// The protocol calls it once for each budget. `_limit` is the budget's limit. A model reports
+    /// nothing.
     fn report_over_release(&self, _slot: u32, _units: u64, _limit: u64) {}
 
-    /// Wakes the thread that waits, or the one that wakes tasks of the waiter's process.
+    /// Wakes the thread that waits, or the thread that wakes the tasks of the waiter's process.
     ///
     /// The waiter's state has changed, or its owner should look again.
     fn wake(&self, waiter: &Waiter);

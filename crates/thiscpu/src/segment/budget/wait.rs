@@ -102,7 +102,7 @@ impl Parts<'_> {
         self.waiters.get(waiting.number as usize)
     }
 
-    /// Looks at free units and the end, but not at dead participants.
+    /// Grants free units, and looks whether the wait is over. Does not look for the dead.
     pub(crate) fn look(&self, waiting: Waiting, world: &impl World) -> Wait {
         self.serve(world);
         let mode = self.settle(world).mode();
@@ -112,7 +112,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Does for all waiters what [`poll`](Self::poll) does for one.
+    /// Reclaims from dead participants and grants free units, as [`poll`](Self::poll) does.
     #[cfg(not(thiscpu_model))]
     pub(crate) fn tend(&self, me: Participant, world: &impl World) {
         self.reclaim_dead(self.settle(world), me, world);

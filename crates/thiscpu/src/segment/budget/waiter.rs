@@ -59,7 +59,7 @@ impl Status {
 
 /// The owner of a waiter: a thread, which sleeps on the waiter's word, or a task.
 ///
-/// A task does not sleep. A thread of its process wakes it, which sleeps on a word of the slot.
+/// A task does not sleep. A thread of its process sleeps on a word of the slot, and wakes the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleeper {
     Thread,
@@ -115,8 +115,8 @@ impl Waiter {
 
     /// Returns the slot of the process whose task waits; `None` if a thread waits.
     ///
-    /// The waiter may have its next owner by now. Then the last one has seen that its wait is over,
-    /// and needs no wake.
+    /// The waiter may have its next owner by now. Then the former owner has seen that its wait is
+    /// over, and needs no wake.
     pub(crate) fn task_of(&self) -> Option<u32> {
         // Acquire: pairs with the Release in `write`.
         self.task_of.load(Acquire).checked_sub(1)

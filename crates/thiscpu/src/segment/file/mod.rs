@@ -1,6 +1,6 @@
 //! The file of a segment: its format, and where everything in it is.
 //!
-//! - `budgets`: the budgets, and what they have in common;
+//! - `budgets`: where budgets are, and the reclaim from all of them;
 //! - `directory`: objects by name;
 //! - `error`: why a segment, or an object of it, cannot be used;
 //! - `layout`: the header, and the areas behind it;

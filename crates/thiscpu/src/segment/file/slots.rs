@@ -22,7 +22,7 @@ pub(in crate::segment) struct Record {
     start: AtomicU64,
     stack: AtomicU64,
     namespace: AtomicU64,
-    /// Counts wakes of tasks; the word that the thread sleeps on which wakes them.
+    /// Counts wakes of tasks. The thread that wakes the tasks sleeps on this word.
     task_wakes: AtomicU32,
 }
 
@@ -49,16 +49,16 @@ impl Record {
         }
     }
 
-    /// Returns the word that the thread sleeps on which wakes the tasks of the process.
+    /// Returns the word on which a thread sleeps that wakes the tasks of the process.
     ///
-    /// That thread loads it, looks, and sleeps only if it is unchanged.
+    /// That thread loads the word, looks, and sleeps only if the word is unchanged.
     pub(in crate::segment) fn task_wakes(&self) -> &AtomicU32 {
         &self.task_wakes
     }
 
     /// Wakes the thread that wakes the tasks of the process.
     pub(in crate::segment) fn wake_tasks(&self) {
-        // Release: pairs with the load of the thread that is about to look.
+        // Release: pairs with the load by the thread that is about to look.
         self.task_wakes.fetch_add(1, Release);
         futex::wake(&self.task_wakes, 1, Scope::Shared);
     }

@@ -3,7 +3,7 @@
 //! - `cpu`: which lane a thread adds in;
 //! - `lane`: a count that can be sealed;
 //! - `modeled`: shared counters for the model, which has no files;
-//! - `sums`: adds, and sums of one instant.
+//! - `sums`: adds, and exact sums.
 
 #[cfg(not(thiscpu_model))]
 pub(in crate::segment) mod cpu;

@@ -24,8 +24,8 @@ pub(in crate::segment) struct Membership {
     is_taken: AtomicBool,
     /// The slot and its generation, or 0.
     ///
-    /// Lies on a page that children find wiped. If the kernel cannot wipe pages, the handler clears
-    /// the word in children.
+    /// The word lies on a page that children find wiped. If the kernel cannot wipe pages, the
+    /// handler clears the word in children.
     word: &'static AtomicU64,
     /// Held by the thread that takes a slot, or opens the file again.
     pub(in crate::segment) lock: Lock,

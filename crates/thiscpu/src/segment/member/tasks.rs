@@ -1,9 +1,9 @@
 //! Tasks that wait for units, and the thread that wakes them.
 //!
 //! A task does not sleep on a word, and no other process can call its waker. So a process with
-//! tasks that wait has one thread for each attached segment. It sleeps on a word of the process's
-//! slot, which everybody changes who ends a wait of one of its tasks. It also looks from time to
-//! time, as waiters do that are threads, and for all of them at once.
+//! tasks that wait has one thread for each attached segment. The thread sleeps on a word of the
+//! process's slot. Each thread that ends a wait of one of these tasks changes that word. The thread
+//! also looks from time to time, as a waiting thread does, but for all tasks at once.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
 use crate::sys::quiet_thread;
 
-/// A waiter looks at least as often.
+/// The longest time between two looks of a waiter.
 pub(in crate::segment) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A task that waits.
@@ -44,7 +44,7 @@ struct Task {
 /// The tasks of this process that wait for budgets of one attached segment.
 #[derive(Default)]
 pub(in crate::segment) struct Tasks {
-    /// The number of the next task, which children go on to count.
+    /// The number of the next task. Children continue to count from it.
     next: AtomicU64,
     lock: Lock,
     table: UnsafeCell<Table>,
@@ -56,7 +56,7 @@ struct Table {
     has_thread: bool,
 }
 
-// SAFETY: the table is accessed by the holder of the lock only, and what it owns can be sent.
+// SAFETY: only the holder of the lock accesses the table, whose contents can be sent.
 unsafe impl Sync for Tasks {}
 
 impl Tasks {
@@ -67,7 +67,7 @@ impl Tasks {
         let table = unsafe { &mut *self.table.get() };
         if guard.first_in_generation {
             // The parent's tasks and its thread do not exist in a child. A change of the table may
-            // have been incomplete, so nothing in it is dropped.
+            // have been incomplete at the fork, so nothing in it is dropped.
             mem::forget(mem::take(table));
         }
         body(table)
@@ -79,17 +79,17 @@ impl Tasks {
         self.next.fetch_add(1, Relaxed)
     }
 
-    /// Forgets a task, which waits no longer.
+    /// Removes a task, which waits no longer.
     pub(in crate::segment) fn remove(&self, number: u64) {
         // Dropping a waker may run code of the program, so that happens without the lock.
         drop(self.with_table(|table| table.tasks.remove(&number)));
     }
 
-    /// Looks after all tasks, and returns the wakers of those whose wait is over.
+    /// Looks at all tasks, and returns the wakers of those whose wait is over.
     ///
-    /// Returns `None` if there are none at the end of a span; then the thread ends. While there are
-    /// any, each has a handle of the segment, and keeps it until it is removed under the lock. So
-    /// the reference that is taken here is not the last, unless the program has forgotten a future.
+    /// Returns `None` if no task waits at the end of a span; then the thread ends. Each task has a
+    /// handle of the segment, and keeps it until the task is removed under the lock. So the
+    /// reference that this call takes is not the last, unless the program has forgotten a future.
     fn look(&self, member: &Weak<Member>, is_end_of_span: bool) -> Option<Vec<Waker>> {
         let (wakers, last) = self.with_table(|table| {
             let member = if table.tasks.is_empty() { None } else { member.upgrade() };
@@ -100,7 +100,7 @@ impl Tasks {
             let wakers = table.look(&member, is_end_of_span);
             (Some(wakers), Arc::into_inner(member))
         });
-        // The process gives up its slot here, which takes the lock.
+        // If this was the last reference, the process gives up its slot here, which takes the lock.
         drop(last);
         wakers
     }
@@ -115,14 +115,14 @@ impl Table {
         let is_over = |task: &Task| match &task.place {
             _ if is_lost => true,
             Some(place) => task.budget.parts(&member.mapping).is_over(place),
-            // Its next poll looks for a free waiter again.
+            // The next poll of the task looks for a free waiter again.
             None => is_end_of_span,
         };
         let over = self.tasks.values_mut().filter(|task| is_over(task));
         over.filter_map(|task| task.waker.take()).collect()
     }
 
-    /// Does what each thread does that waits for units: reclaims from the dead, and grants.
+    /// Reclaims from the dead and grants, as a thread that waits for units does.
     fn tend(&self, member: &Member) {
         member.keep_lock_at_times();
         // A process that has lost its slot may look at all of them.
@@ -139,11 +139,11 @@ impl Table {
 }
 
 impl Member {
-    /// Lets `waker` be called when a task should look whether its wait is over.
+    /// Registers `waker`, to be called when the task should look whether its wait is over.
     ///
     /// The caller looks again afterwards, because the wait may have ended before this call. Starts
-    /// the thread that wakes, if there is none. If the system has no thread, `waker` is called at
-    /// once.
+    /// the thread that wakes tasks, if there is none. If the system makes no thread, this calls
+    /// `waker` at once.
     pub(in crate::segment) fn watch(
         self: &Arc<Self>,
         number: u64,
@@ -155,7 +155,7 @@ impl Member {
         let is_vfork_child = Host::is_vfork_child();
         let (old, needs_thread) = self.tasks.with_table(|table| {
             let old = table.tasks.insert(number, task);
-            // A thread of such a child would end with it.
+            // A thread that such a child starts would end with it.
             let needs_thread = !table.has_thread && !is_vfork_child;
             table.has_thread |= needs_thread;
             (old, needs_thread)
@@ -175,7 +175,7 @@ impl Member {
         })
     }
 
-    /// Lets the thread end, if there is one. Nobody waits any more.
+    /// Wakes the thread, if there is one, so that it ends. No task waits any more.
     pub(super) fn end_tasks(&self, membership: &Membership) {
         let record = membership.participant().and_then(|own| self.record(own.slot));
         if let Some(record) = record
@@ -186,14 +186,14 @@ impl Member {
     }
 }
 
-/// Wakes tasks whose wait is over, until there are none.
+/// Wakes tasks whose wait is over, until no task waits.
 fn wake_tasks(member: &Weak<Member>, tasks: &Tasks, mapping: &Mapping, membership: &Membership) {
     let nobody = AtomicU32::new(0);
     let mut end_of_span = Instant::now() + LOOK_EVERY;
     loop {
         let slot = membership.participant().map(|own| own.slot as usize);
         let record = slot.and_then(|slot| records(mapping).get(slot));
-        // Without a slot there is nobody who wakes.
+        // Without a slot, no other thread or process changes a word.
         let word = record.map_or(&nobody, |record| record.task_wakes());
         // Acquire: pairs with the addition of a wake; the look comes after it.
         let seen = word.load(Acquire);
@@ -204,8 +204,8 @@ fn wake_tasks(member: &Weak<Member>, tasks: &Tasks, mapping: &Mapping, membershi
         let has_ended = member.strong_count() == 0;
         let Some(over) = tasks.look(member, is_end_of_span || has_ended) else { return };
         for waker in over {
-            // Forgotten, because a payload may panic when it is dropped. The panic of one task is
-            // none of the others'.
+            // A waker that panics must not keep others from being called. The result is forgotten,
+            // because the payload of a panic may panic when it is dropped.
             mem::forget(catch_unwind(AssertUnwindSafe(|| waker.wake())));
         }
         let left = end_of_span.saturating_duration_since(Instant::now());

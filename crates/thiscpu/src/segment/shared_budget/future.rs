@@ -1,7 +1,7 @@
 //! Futures that acquire units of a shared budget.
 //!
-//! A future has a waiter in the segment, as a thread that waits. The thread of `member::tasks`
-//! calls its waker, also if a thread of another process has granted the units.
+//! A future that waits has a waiter in the segment, as a waiting thread has. The thread of
+//! `member::tasks` calls its waker, also if another process has granted the units.
 
 use std::fmt;
 use std::future::Future;
@@ -28,7 +28,7 @@ struct Request {
 struct Place {
     /// The number of the task in the table of this process.
     task: u64,
-    /// The participant that waits. Another one, such as a child, has no part in the wait.
+    /// The participant that waits. Another participant, such as a child, has no part in it.
     by: Participant,
     /// `None` if no waiter was free.
     waiting: Option<Waiting>,
@@ -39,15 +39,15 @@ impl Request {
         Request { n, place: None }
     }
 
-    /// Returns how the request ended; if it did not, `waker` is woken when it does.
+    /// Returns how the request ended. If it still waits, `waker` is called when that is over.
     fn poll(&mut self, budget: &SharedBudget, waker: &Waker) -> End {
         let _errno = errno::save();
         let (task, waiting) = match self.place.take() {
             Some(place) if Some(place.by) == budget.participant() => {
                 (Some(place.task), place.waiting)
             }
-            // The process is another participant now. The waiter of the former one is freed, or
-            // its own process has it.
+            // The process is another participant now. Others free the waiter of the former
+            // participant, or it belongs to the parent.
             Some(place) => {
                 budget.member.tasks.remove(place.task);
                 (None, None)
@@ -89,7 +89,7 @@ impl Request {
         };
         let watched = waiting.as_ref().map(Waiting::watched);
         budget.member.watch(task, &budget.at, watched, waker);
-        // After that: the wait may have ended before there was a waker.
+        // Only after that, because the wait may have ended before there was a waker.
         if let Some(place) = waiting.take() {
             waiting = match budget.parts().look(place, &*budget.member) {
                 Wait::Granted => return Poll::Ready(Ok(())),
@@ -122,8 +122,8 @@ impl Request {
 
 /// A future that acquires units; returned by [`SharedBudget::acquire_async`].
 ///
-/// It may be dropped at any time, and loses nothing then: it leaves the queue, and units that were
-/// granted to it meanwhile go to the next waiter.
+/// A program may drop the future at any time, and loses nothing: the future leaves the queue, and
+/// releases units that were granted to it meanwhile.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct SharedAcquire<'a> {
     budget: &'a SharedBudget,
@@ -285,27 +285,26 @@ impl SharedBudget {
     /// Acquires `n` units as a future, for any executor.
     ///
     /// Resolves to a [`SharedLease`]. The future joins the queue of
-    /// [`acquire`](SharedBudget::acquire) when first polled, and leaves it when dropped; units that
-    /// were granted to it meanwhile are released then. If it is polled again after it has resolved,
-    /// it acquires again. A poll never waits for units.
+    /// [`acquire`](SharedBudget::acquire) when first polled, and leaves it when dropped. Then it
+    /// also releases units that were granted to it meanwhile. If it is polled again after it has
+    /// resolved, it acquires again. A poll never waits for units.
     ///
     /// **A thread.** While tasks wait, the process has a thread named `thiscpu-tasks` for each
-    /// attached segment. It calls the wakers, also of units that other processes grant, and looks
-    /// for dead processes every 100 ms. It ends within 100 ms of the last wait, and takes no signal
-    /// of the program. If the system has no thread, each poll wakes its own task: that works, and
-    /// keeps a CPU busy. A waker that panics harms no other task.
+    /// attached segment. The thread calls the wakers, also if another process grants the units, and
+    /// looks for dead processes every 100 ms. It ends within 100 ms of the last wait. It blocks all
+    /// signals except those of its own faults. If the system makes no thread, each poll wakes its
+    /// own task, which works but keeps a CPU busy. A waker that panics harms no other task.
     ///
     /// **Waiters.** If all waiters of the segment are in use, the future tries again every 100 ms;
     /// see [`acquire`](SharedBudget::acquire).
     ///
     /// **Fork.** A child has no part in its parent's waits. A future of the parent joins the queue
-    /// again if the child polls it, and does nothing if the child drops it. Must not be polled in a
-    /// child of `vfork` or in a signal handler.
+    /// again if the child polls it, and does nothing if the child drops it. The future must not be
+    /// polled in a child of `vfork` or in a signal handler.
     ///
     /// # Errors
     ///
-    /// The future resolves to the errors of [`acquire`](SharedBudget::acquire), and to
-    /// [`Lost`](SharedAcquireError::Lost).
+    /// The future resolves to the errors of [`acquire`](SharedBudget::acquire).
     ///
     /// ```
     /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};

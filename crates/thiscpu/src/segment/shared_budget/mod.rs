@@ -201,7 +201,10 @@ impl SharedBudget {
         }
     }
 
-    /// Describes the whole budget out of line: a locked instruction waits for stores before it.
+    /// Acquires `n` units of the pool, out of line.
+    ///
+    /// Here the parts of the budget are stored on the stack. On the fast path, the locked
+    /// instruction would wait for these stores.
     #[cold]
     #[inline(never)]
     fn acquire_from_pool(
@@ -227,9 +230,9 @@ impl SharedBudget {
 
     /// Acquires as many units as are available, at most `n`, and returns how many.
     ///
-    /// Returns 0 if no unit is available, or for the other errors of
-    /// [`try_acquire`](SharedBudget::try_acquire). Costs as much as that call, and a second
-    /// exchange if fewer than `n` units are available.
+    /// Returns 0 if no unit is available, or if [`try_acquire`](SharedBudget::try_acquire) would
+    /// fail for another reason. Costs as much as that call. If only a part of the `n` units is
+    /// available, it costs two 16-byte exchanges more.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -264,8 +267,10 @@ impl SharedBudget {
     ///
     /// May be called from signal handlers and after `fork`. In a process that has acquired nothing
     /// since it was forked, it does nothing. A release of more units than the process holds is a
-    /// bug of its caller, but it fails no call: see [`over_released`](SharedBudget::over_released).
-    /// More than [`LIMIT_MAX`](SharedBudget::LIMIT_MAX) units are not released at all.
+    /// bug of its caller, but no call fails because of it: see
+    /// [`over_released`](SharedBudget::over_released). If `n` is more than
+    /// [`LIMIT_MAX`](SharedBudget::LIMIT_MAX), the call releases nothing, and counts the units
+    /// there.
     #[inline]
     pub fn release(&self, n: u64) {
         let Some(me) = self.participant() else { return };
@@ -276,7 +281,7 @@ impl SharedBudget {
         }
     }
 
-    /// Describes the whole budget out of line, as an acquire does.
+    /// Completes a release that the pair did not take, out of line as `acquire_from_pool` is.
     #[cold]
     #[inline(never)]
     fn release_slow(&self, me: Participant, lane: u32, n: u64, released: Released) {
@@ -313,24 +318,26 @@ impl SharedBudget {
 
     /// Returns how many units processes have released although they did not hold them. One load.
     ///
-    /// Such a release is a bug of its caller, for example one that releases a lease's units by
-    /// hand, or a child that releases those of its parent. No call fails or panics because of it,
-    /// in any process. The budget finds the bug when it looks at what each process holds: before a
-    /// first refusal, in [`available`](SharedBudget::available) and
-    /// [`acquired`](SharedBudget::acquired), and when the process has ended. It also looks when a
-    /// release makes more units free than the limit. Then it takes the excess back, and adds it to
-    /// this number. For each budget, the first excess is also reported on standard error, with the
-    /// process.
+    /// Such a release is a bug of its caller. For example, a caller releases a lease's units by
+    /// hand, or a child releases units of its parent. No call fails or panics because of it, in any
+    /// process. A call finds the excess when it looks at the units of each process:
     ///
-    /// The excess may be found late. Until then it counts as available, and the limit can be
-    /// exceeded by as many units. If the same process acquires units meanwhile, the excess becomes
-    /// theirs, and is found when they are released. An excess that only its own process could
-    /// acquire until it ended is not counted. If callers have released `e` units too many, at most
-    /// `limit + e` units are held. When the excess was found, nothing is granted until fewer units
-    /// are held than the limit allows.
+    /// - before the first refusal after plenty;
+    /// - in [`available`](SharedBudget::available) and [`acquired`](SharedBudget::acquired);
+    /// - when a release makes more units free than the limit;
+    /// - when the process has ended.
+    ///
+    /// Then it takes the excess back, and adds it to this number. It reports the first excess of
+    /// each budget on standard error, with the process.
+    ///
+    /// Until the excess is found, it counts as available, and the limit can be exceeded by as many
+    /// units. If callers have released `e` units too many, at most `limit + e` units are held. Once
+    /// the excess is found, nothing is granted until fewer units are held than the limit allows. If
+    /// the process acquires units meanwhile, they hide the excess until it releases them. An excess
+    /// that no other process could acquire before its process ended is not counted.
     ///
     /// The number stops at `u64::MAX`. It can be too low if a process was killed while it took an
-    /// excess back. May be called from a signal handler.
+    /// excess back. May be called from a signal handler and after `fork`.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

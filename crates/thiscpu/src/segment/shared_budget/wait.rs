@@ -32,7 +32,8 @@ impl SharedBudget {
     ///
     /// [`Closed`](SharedAcquireError::Closed) if the budget is [closed](SharedBudget::close), now
     /// or while the call waits; [`NoSlot`](SharedAcquireError::NoSlot) if this is a child that can
-    /// take no slot.
+    /// take no slot; [`Lost`](SharedAcquireError::Lost) if somebody has shortened the segment's
+    /// file.
     pub fn acquire(&self, n: u64) -> Result<(), SharedAcquireError> {
         self.wait(n, || None)
     }

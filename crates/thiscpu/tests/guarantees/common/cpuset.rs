@@ -13,7 +13,7 @@ pub(crate) enum Apart {
     ByCpuset([Cpuset; 2]),
 }
 
-/// A cgroup with one CPU, which goes when this is dropped, after its processes.
+/// A cgroup with one CPU. A drop removes it, which needs that its processes have ended.
 pub(crate) struct Cpuset(PathBuf);
 
 impl Apart {

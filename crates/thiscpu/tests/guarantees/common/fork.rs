@@ -157,8 +157,8 @@ pub(crate) fn kill_before_instruction(steps: u64, body: impl FnOnce()) -> bool {
 
 /// Runs `op` in a forked child, after `prepare`, and calls `look` after each instruction.
 ///
-/// The child is killed when `op` has ended. Other than a handler of single steps, this works on
-/// each architecture; see [`can_step_children`].
+/// The child is killed when `op` has ended. Unlike a handler of single steps, this works on each
+/// architecture; see [`can_step_children`].
 ///
 /// # Panics
 ///
@@ -173,7 +173,7 @@ pub(crate) fn step_child<T>(prepare: impl FnOnce() -> T, op: impl FnOnce(T), loo
 
 /// Checks that processes may trace their children, and step through all instructions.
 pub(crate) fn can_step_children() -> Result<(), String> {
-    // Between two stops, a processor forgets what was loaded exclusively.
+    // A processor forgets exclusive loads between two stops, so a loop with them would not end.
     #[cfg(target_arch = "aarch64")]
     if !std::arch::is_aarch64_feature_detected!("lse") {
         return Err("needs atomic instructions, which can be stepped through".into());

@@ -1,4 +1,4 @@
-//! Leads a repeated operation to an instruction without a step for each instruction before it.
+//! Leads a repeated operation to an instruction without a step for each earlier one.
 //!
 //! Each run records the addresses at which its steps stop. The next run goes at full speed to a
 //! breakpoint near the end of that record, and steps from there. Steps abort every section, so each
@@ -127,7 +127,7 @@ impl Way {
         }
     }
 
-    /// Returns whether the run, which has ended, has come where its steps begin.
+    /// Returns whether the run, which has ended, reached the instruction where its steps begin.
     pub(super) fn has_led_there(&self) -> bool {
         // SAFETY: the run has ended, so only this thread accesses the state.
         self.target == 0 || unsafe { (*STATE.0.get()).visits_left == 0 }
@@ -190,7 +190,7 @@ impl Replay {
         unsafe { *(*STATE.0.get()).record = len };
     }
 
-    /// Takes over the steps that the last run has recorded.
+    /// Adds the steps that the last run has recorded.
     fn update(&mut self) {
         for index in self.visits.len()..self.addresses().len() {
             let address = self.addresses()[index];
@@ -244,8 +244,8 @@ impl Replay {
 
 impl Drop for Replay {
     fn drop(&mut self) {
-        // SAFETY: none runs now, so only this thread accesses the state. The mapping is that of
-        // `new`, and nothing refers to it any more.
+        // SAFETY: no operation runs now, so only this thread accesses the state. The mapping is
+        // that of `new`, and nothing refers to it any more.
         unsafe {
             let state = STATE.0.get();
             libc::munmap((*state).record.cast(), RECORD_BYTES);
@@ -361,8 +361,9 @@ fn is_abort_handler(address: usize) -> bool {
 ///
 /// The state must be the only one, and the thread must be at the breakpoint.
 unsafe fn on_breakpoint(state: *mut State, address: usize) -> bool {
-    // SAFETY: the first field is constant while breakpoints are set, and only its thread gets to
-    // the others. The address is in this program's code, which `Replay::new` has made writable.
+    // SAFETY: the first field is constant while breakpoints are set, and only the thread that it
+    // names accesses the others. The address is in this program's code, which `Replay::new` has
+    // made writable.
     unsafe {
         if (*state).thread != libc::pthread_self() {
             // This thread runs into the breakpoint again until the run has removed it.

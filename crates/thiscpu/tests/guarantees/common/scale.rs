@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use thiscpu_test_support::{is_quick, slowdown as factor};
 
-/// The time after which something does not happen that usually takes a few milliseconds.
+/// The longest wait for an event that usually comes within a few milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns how often to repeat what full runs on usual machines repeat `usual` times.

@@ -111,7 +111,7 @@ enum End {
     Missed,
 }
 
-/// Runs `op` on a way, and stops it at the end of that.
+/// Runs `op` along a way, and stops it at the end of the way.
 fn on_way<R>(way: &Way, op: impl FnOnce() -> R) -> (R, End) {
     STEPS_LEFT.store(way.steps, SeqCst);
     way.prepare();
@@ -124,10 +124,10 @@ fn on_way<R>(way: &Way, op: impl FnOnce() -> R) -> (R, End) {
     (result, end)
 }
 
-/// Calls `run` for ways to stops after 1 instruction, after that plus `distance`, and so on.
+/// Calls `run` for stops after 1 instruction, after `distance` more, and so on.
 ///
-/// It ends when the operation is shorter, and returns the number of stops. After a miss, the next
-/// run steps from its beginning.
+/// Ends when the operation is shorter, and returns the number of stops. After a miss, the next run
+/// steps from its beginning.
 fn at_stops(distance: impl Fn(u64) -> u64, mut run: impl FnMut(u64, &Way) -> End) -> u64 {
     let (mut steps, mut stops, mut replay) = (1, 0, Replay::new());
     loop {
