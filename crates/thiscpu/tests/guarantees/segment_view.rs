@@ -1,11 +1,19 @@
 //! Views of segments: bounds that hold, without a write.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use thiscpu::{Bounds, CounterView, Segment, SegmentErrorKind, SegmentView, SharedCounter};
+use thiscpu::{
+    Bounds, BudgetView, CounterView, Segment, SegmentErrorKind, SegmentView, SharedBudget,
+    SharedCounter,
+};
 
 use crate::common::segment::{Place, small};
-use crate::common::{DEFAULT_ONLY, Scenario, SetOnDrop, TIERS, scale, scenario, together_while};
+
+use crate::common::{
+    DEFAULT_ONLY, Scenario, SetOnDrop, TIERS, at_each_step, can_single_step, scale, scenario,
+    together_while,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_view::bounds_of_a_quiet_counter_are_exact, TIERS),
@@ -14,6 +22,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_view::bounds_of_a_group_hold_at_one_instant, DEFAULT_ONLY),
     scenario!(segment_view::counter_is_refused_when_missing, DEFAULT_ONLY),
     scenario!(segment_view::budget_is_as_last_operation_left_it, TIERS),
+    scenario!(segment_view::exact_budget_is_of_one_instant_when_limit_changes, DEFAULT_ONLY)
+        .needs(can_single_step),
     scenario!(segment_view::view_writes_nothing, DEFAULT_ONLY),
 ];
 
@@ -170,4 +180,40 @@ fn budget_is_as_last_operation_left_it() {
     exact(900, -100, false, true);
     budget.release(1000);
     exact(900, 900, false, true);
+}
+
+/// Returns a budget of which 70 units are held, and a view of it.
+fn budget_and_view() -> &'static (SharedBudget, BudgetView) {
+    static HANDLES: OnceLock<(SharedBudget, BudgetView)> = OnceLock::new();
+    HANDLES.get_or_init(|| {
+        let segment = Segment::anonymous().expect("a segment");
+        let budget = segment.budget("budget", 100).expect("room");
+        budget.try_acquire(70).expect("units are available");
+        (budget, view_of(&segment).budget("budget").expect("the budget"))
+    })
+}
+
+fn exact_budget_is_of_one_instant_when_limit_changes() {
+    let (budget, view) = budget_and_view();
+    // The last operation is none that sets the limit, and all free units are in the pool.
+    let prepare = || {
+        budget.try_acquire(1).expect("units are available");
+        budget.release(1);
+        assert_eq!(budget.acquired(), 70);
+    };
+    let change = || {
+        let budget = &budget_and_view().0;
+        budget.set_limit(1100 - budget.limit());
+    };
+    prepare();
+    let stops = at_each_step(
+        || view.state(),
+        change,
+        |steps, _, state| {
+            let held = state.limit as i64 - state.free;
+            assert!(!state.is_exact || held == 70, "changed after {steps}: {state:?}");
+            prepare();
+        },
+    );
+    assert!(stops > 20, "{stops} stops");
 }

@@ -10,6 +10,12 @@ use crate::budget::TryAcquireError;
 /// In shared mode, one operation of so many ends it.
 const SHARED_OPERATIONS: u64 = if cfg!(thiscpu_model) { 8 } else { 64 };
 
+/// The most units that one addition releases.
+///
+/// A pair has room for as many as hundreds of threads can release at once, whether they hold them
+/// or not, before the first of them brings the excess to the pool.
+const RELEASE_MAX: u64 = if cfg!(thiscpu_model) { UNITS_MAX / 2 } else { 1 << 22 };
+
 impl Pairs {
     /// Acquires `n` units, if a participant has the credit in a lane.
     #[inline(always)]
@@ -23,7 +29,7 @@ impl Pairs {
     #[inline(always)]
     pub(crate) fn release(&self, me: Participant, lane: u32, n: u64) -> Released {
         match self.get(me.slot, lane) {
-            Some(pair) if n <= UNITS_MAX / 2 => pair.release(n),
+            Some(pair) if n <= RELEASE_MAX => pair.release(n),
             _ => Released::Closed,
         }
     }
@@ -179,8 +185,7 @@ impl Parts<'_> {
                     return self.count_over_released(me.slot, n, world);
                 }
                 self.recall_all(world);
-                self.discard_excess(world);
-                has_discarded = true;
+                has_discarded = self.discard_excess(world);
                 continue;
             }
             let operation = Operation::on_pair(Kind::Give, n, (me.slot, lane));

@@ -5,6 +5,10 @@ use super::pool::{Kind, Mode, Operation, UNITS_MAX};
 use super::slot::{Participant, World};
 use super::waiter::Waiter;
 
+/// How often a reader without write access looks for a limit and units of one state.
+#[cfg(not(thiscpu_model))]
+const LOOKS_MAX: u32 = 100;
+
 /// A budget at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Instant {
@@ -38,22 +42,29 @@ impl Parts<'_> {
 
     /// Returns the state that the last operation has left, and whether it has all free units.
     ///
-    /// Makes only loads. One of them gives both the units and the mode.
+    /// Makes only loads. One of them gives both the units and the mode. The limit is of that state
+    /// if the pool is unchanged after it was loaded. If operations always come between, the state
+    /// is not said to have all free units.
     #[cfg(not(thiscpu_model))]
     pub(crate) fn committed(&self) -> (Instant, bool) {
-        let now = self.record.pool.load();
-        let limit = match (now.kind(), self.record.limit.load()) {
-            // The process that changes the limit has not stored it yet, or was killed before.
-            (Kind::Limit, [_, version])
-                if version != now.version() && self.record.pool.is_still(now) =>
-            {
-                now.amount()
+        let mut looks = 0;
+        loop {
+            let now = self.record.pool.load();
+            let [stored, version] = self.record.limit.load();
+            let limit = match now.kind() {
+                // The process that changes the limit has not stored it yet, or was killed before.
+                Kind::Limit if version != now.version() => now.amount(),
+                _ => stored.min(UNITS_MAX),
+            };
+            looks += 1;
+            let is_still = self.record.pool.is_still(now);
+            if is_still || looks == LOOKS_MAX {
+                let is_exact = is_still && !matches!(now.mode(), Mode::PerCpu | Mode::Recall);
+                let [is_queued, is_closed] =
+                    [Mode::Queued, Mode::Closed].map(|mode| now.mode() == mode);
+                return (Instant { limit, free: now.units(), is_queued, is_closed }, is_exact);
             }
-            (_, [limit, _]) => limit.min(UNITS_MAX),
-        };
-        let is_exact = !matches!(now.mode(), Mode::PerCpu | Mode::Recall);
-        let [is_queued, is_closed] = [Mode::Queued, Mode::Closed].map(|mode| now.mode() == mode);
-        (Instant { limit, free: now.units(), is_queued, is_closed }, is_exact)
+        }
     }
 
     /// Returns whether the budget is closed.

@@ -21,14 +21,17 @@ impl Parts<'_> {
     ///
     /// The commit is a take for the slot that has released them. So units leave the pool, and the
     /// sum of the slot is not negative any more. If other processes have acquired these units, the
-    /// pool then has fewer than 0. So all free units must be in the pool; otherwise this does
-    /// nothing, and the next recall calls it.
-    pub(super) fn discard_excess(&self, world: &impl World) {
+    /// pool then has fewer than 0. So all free units must be in the pool; otherwise this returns
+    /// false, and the next recall calls it.
+    pub(super) fn discard_excess(&self, world: &impl World) -> bool {
         for slot in 0..self.used_slots() {
             loop {
                 let now = self.settle(world);
                 let excess = self.sum_of(slot).min(0).unsigned_abs().min(UNITS_MAX);
-                if excess == 0 || matches!(now.mode(), Mode::PerCpu | Mode::Recall) {
+                if matches!(now.mode(), Mode::PerCpu | Mode::Recall) {
+                    return false;
+                }
+                if excess == 0 {
                     break;
                 }
                 let operation = Operation::on_pair(Kind::Take, excess, (slot, 0));
@@ -39,6 +42,7 @@ impl Parts<'_> {
                 }
             }
         }
+        true
     }
 
     /// Discards an excess if more units are free than the limit allows.

@@ -56,6 +56,12 @@ impl Parts<'_> {
             // while the pool does not: their threads are gone, and its operation is finished.
             let sum = self.sum_of(slot);
             let units = now.units() + sum;
+            if units < 0 && matches!(now.mode(), Mode::PerCpu | Mode::Recall) {
+                // More was released than held. Credit in pairs would exceed the limit, so all of
+                // it must be in the pool first.
+                self.recall_all(world);
+                continue;
+            }
             // Also if there is nothing to return: a grant to the slot that is about to be
             // committed must fail.
             let operation = Operation::on_pair(Kind::Reclaim, 0, (slot, 0));
@@ -110,5 +116,34 @@ pub(crate) fn reclaim_all<'a>(
     }
     if let Some((slots, waiters)) = tables {
         free_slot(&slots, waiters, slot, generation);
+    }
+}
+
+#[cfg(all(test, not(thiscpu_model)))]
+mod tests {
+    use super::super::slot::Alone;
+    use super::super::{Pair, Pairs, Record, Slot};
+    use super::*;
+
+    #[test]
+    fn credit_does_not_exceed_limit_when_excess_of_dead_is_found() {
+        let (record, pairs) = (Record::new(100), [const { Pair::new() }; 2]);
+        let slots = [const { Slot::new() }; 2];
+        assert!(slots.iter().all(|slot| slot.occupy(0)));
+        // SAFETY: the pairs of two slots in one lane, which live until the end.
+        let pairs = unsafe { Pairs::new(pairs.as_ptr(), 0, 1, 2) };
+        // SAFETY: two slots, which live until the end.
+        let all = unsafe { Slots::new(slots.as_ptr(), size_of::<Slot>(), 2) };
+        let budget = Parts { record: &record, pairs, slots: all, waiters: &[], id: 0 };
+        let [wrong, right] = [0, 1].map(|slot| Participant { slot, generation: 0 });
+        assert!(budget.try_acquire(right, 0, 50, &Alone).is_ok());
+        budget.release(wrong, 0, 30, &Alone);
+        assert!(budget.try_acquire(right, 0, 70, &Alone).is_ok());
+        budget.release(right, 0, 60, &Alone);
+        assert!(slots[0].declare_dead(0));
+        budget.reclaim(0, 0, &Alone);
+        assert_eq!(budget.over_released(), 30);
+        let more = (0..100).take_while(|_| budget.try_acquire(right, 0, 1, &Alone).is_ok()).count();
+        assert_eq!(60 + more, 100);
     }
 }

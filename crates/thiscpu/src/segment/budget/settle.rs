@@ -196,20 +196,9 @@ impl Parts<'_> {
 
 #[cfg(all(test, not(thiscpu_model)))]
 mod tests {
+    use super::super::slot::Alone;
     use super::super::{Pairs, Participant, Record, Slot, Slots};
     use super::*;
-
-    struct Alone;
-
-    impl World for Alone {
-        fn is_dead(&self, _: u32, _: u64) -> bool {
-            false
-        }
-
-        fn reclaim(&self, _: u32, _: u64) {}
-
-        fn wake(&self, _: &Waiter) {}
-    }
 
     // A pair that was never used has the stamp 0, as if the next operation had been applied.
     #[test]
