@@ -79,16 +79,17 @@ impl Worker {
         Ok(())
     }
 
-    fn amount(&mut self) -> i64 {
+    /// Returns a small amount, or at times one of up to so many bits.
+    fn amount(&mut self, bits: u32) -> i64 {
         match self.random.u32(..4) {
-            0 => self.random.i64(1 << 15..1 << 40),
+            0 => self.random.i64(1 << 15..1 << bits),
             _ => self.random.i64(1..1000),
         }
     }
 
     fn add_own(&mut self) {
         let statement = self.statement();
-        let n = if self.random.bool() { self.amount() } else { -self.amount() };
+        let n = if self.random.bool() { self.amount(40) } else { -self.amount(40) };
         let after = statement.before.load(SeqCst).wrapping_add(n);
         statement.after.store(after, SeqCst);
         self.objects.own.add(self.number, n);
@@ -96,7 +97,8 @@ impl Worker {
     }
 
     fn add_common(&mut self) {
-        let (statement, n) = (self.statement(), self.amount());
+        // With larger amounts the sum would overflow in the longest runs.
+        let (statement, n) = (self.statement(), self.amount(30));
         statement.begun.fetch_add(n, SeqCst);
         self.objects.common.add(n);
         statement.ended.fetch_add(n, SeqCst);
