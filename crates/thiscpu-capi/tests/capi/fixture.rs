@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::thread;
 
 use thiscpu_test_support::{is_quick, program, variants};
 
@@ -61,19 +62,10 @@ pub(crate) fn program(source: &str) -> String {
     format!("{}/tests/capi/programs/{source}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Compiles a file in `programs`, or at an absolute path. All warnings are errors.
+/// Compiles and links a file in `programs`, or at an absolute path. All warnings are errors.
 pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Linked) -> PathBuf {
-    let (libraries, package) = (libraries(), Path::new(env!("CARGO_MANIFEST_DIR")));
-    let file = Path::new(source).file_name().expect("a file").display();
-    let mut hasher = DefaultHasher::new();
-    options.hash(&mut hasher);
-    let name = format!("{file}-{compiler}-{linked:?}-{:x}", hasher.finish()).replace('.', "-");
-    let output = libraries.join(name);
-    let mut compile = Command::new(compiler);
-    compile.args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow"]);
-    compile.args(options).arg("-Werror").arg("-I").arg(package.join("include"));
-    compile.arg("-o").arg(&output);
-    compile.arg(package.join("tests/capi/programs").join(source));
+    let libraries = libraries();
+    let (mut compile, output) = command(source, compiler, options, &format!("{linked:?}"));
     match linked {
         Linked::Nothing => {}
         Linked::Shared => {
@@ -92,6 +84,37 @@ pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Li
     }
     assert!(compile.status().expect("the compiler runs").success(), "{source}, {compiler}");
     output
+}
+
+/// Compiles a file once, and links it with the shared and with the static library.
+///
+/// Returns only the program with the shared library in a quick run.
+pub(crate) fn compile_both(source: &str, compiler: &str, options: &[&str]) -> Vec<PathBuf> {
+    // clang warns of these where it links nothing.
+    let is_for_linker = |option: &str| option.starts_with("-Wl,") || option.ends_with("-pie");
+    let for_compiler = options.iter().copied().filter(|option| !is_for_linker(option));
+    let for_compiler: Vec<_> = for_compiler.collect();
+    let (mut compile, object) = command(source, compiler, &for_compiler, "o");
+    assert!(compile.arg("-c").status().expect("the compiler runs").success(), "{source}");
+    let object = object.to_str().expect("a UTF-8 path");
+    let linked = variants(&[Linked::Shared, Linked::Static]).iter();
+    linked.map(|&linked| self::compile(object, compiler, options, linked)).collect()
+}
+
+/// Returns a command that compiles a file, and the path of its output.
+fn command(source: &str, compiler: &str, options: &[&str], kind: &str) -> (Command, PathBuf) {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = Path::new(source).file_name().expect("a file").display();
+    let mut hasher = DefaultHasher::new();
+    options.hash(&mut hasher);
+    let name = format!("{file}-{compiler}-{kind}-{:x}", hasher.finish()).replace('.', "-");
+    let output = libraries().join(name);
+    let mut command = Command::new(compiler);
+    command.args(["-O2", "-pthread", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow"]);
+    command.args(options).arg("-Werror").arg("-I").arg(package.join("include"));
+    command.arg("-o").arg(&output);
+    command.arg(package.join("tests/capi/programs").join(source));
+    (command, output)
 }
 
 /// The environments that a program runs in.
@@ -113,12 +136,15 @@ pub(crate) fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str
     program::output(&mut command).expect("the program starts")
 }
 
-/// Runs a program in each environment. Panics if it fails in one.
+/// Runs a program in all environments at once. Panics if it fails in one.
 pub(crate) fn passes(program: &Path) {
-    for environment in variants(&ENVIRONMENTS) {
-        let output = run(program, &[], environment);
-        let message = String::from_utf8_lossy(&output.stderr);
-        let name = program.display();
-        assert!(output.status.success(), "{name}, {environment:?}: {}\n{message}", output.status);
-    }
+    thread::scope(|scope| {
+        for environment in variants(&ENVIRONMENTS) {
+            scope.spawn(move || {
+                let Output { status, stderr, .. } = run(program, &[], environment);
+                let (name, message) = (program.display(), String::from_utf8_lossy(&stderr));
+                assert!(status.success(), "{name}, {environment:?}: {status}\n{message}");
+            });
+        }
+    });
 }

@@ -7,11 +7,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-use fixture::{Linked, compile, compilers, has, libraries, passes, program, run};
+use fixture::{Linked, compile, compile_both, compilers, has, libraries, passes, program, run};
 use thiscpu_test_support::{is_quick, preloaded_malloc, variants};
 
 const C11: [&str; 2] = ["-std=c11", "-D_GNU_SOURCE"];
-const LINKED: [Linked; 2] = [Linked::Shared, Linked::Static];
 
 /// Runs a program in C11, compiled by gcc and clang, linked statically and dynamically.
 ///
@@ -20,9 +19,7 @@ fn run_in_c(source: &str) {
     // Without lazy binding, whose resolver needs stack.
     let options = [&C11[..], &["-Wl,-z,now"]].concat();
     for compiler in compilers(["gcc", "clang"]) {
-        for &linked in variants(&LINKED) {
-            passes(&compile(source, compiler, &options, linked));
-        }
+        compile_both(source, compiler, &options).iter().for_each(|program| passes(program));
     }
     if has("gcc") && !is_quick() {
         let options = [&options[..], &["-DTHISCPU_NO_INLINE"]].concat();
@@ -82,10 +79,9 @@ fn inlined_calls_rarely_call_the_library() {
     let kinds = [&["-O2", "-no-pie", "-fno-pie"][..], &["-O2", "-fPIC", "-pie"], &["-O0"]];
     for compiler in compilers(["gcc", "clang"]) {
         for kind in variants(&kinds) {
-            for &linked in variants(&LINKED) {
-                let options = [&C11[..], kind, &WRAPPED].concat();
-                passes(&compile("inlined.c", compiler, &options, linked));
-            }
+            let options = [&C11[..], kind, &WRAPPED].concat();
+            let programs = compile_both("inlined.c", compiler, &options);
+            programs.iter().for_each(|program| passes(program));
         }
     }
 }
@@ -93,9 +89,8 @@ fn inlined_calls_rarely_call_the_library() {
 #[test]
 fn classes_work_from_cpp() {
     for compiler in compilers(["g++", "clang++"]) {
-        for &linked in variants(&LINKED) {
-            passes(&compile("classes.cpp", compiler, &["-std=c++17"], linked));
-        }
+        let programs = compile_both("classes.cpp", compiler, &["-std=c++17"]);
+        programs.iter().for_each(|program| passes(program));
     }
 }
 
@@ -122,7 +117,7 @@ fn copies_of_the_library_never_share_lanes() {
     if is_quick() || !has("gcc") {
         return;
     }
-    let bindings = [("-Wl,-Bsymbolic-functions", 1), ("-Wl,-Bsymbolic", 0), ("-g", 0)];
+    let bindings = [("-Wl,-Bsymbolic-functions", 1), ("-Wl,-Bsymbolic", 0), ("-O2", 0)];
     for (number, (bound, are_calls)) in bindings.into_iter().enumerate() {
         let folder = libraries().join(format!("copies-{number}"));
         std::fs::create_dir_all(&folder).expect("a directory");
