@@ -4,16 +4,18 @@
 //! The answers must be as if each operation had happened at one instant.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, mpsc};
 
 use thiscpu::{Counter, PerCpu};
 
 use crate::common::{
-    Scenario, TIERS, assert_bounds_contain, at_sampled_steps, can_single_step, conflict_in_handler,
-    pin, scenario, to_percpu_mode,
+    DEFAULT_ONLY, Scenario, TIERS, assert_bounds_contain, at_each_step, at_sampled_steps,
+    can_single_step, conflict_in_handler, pin, scenario, step_through, stopped_at, to_percpu_mode,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
+    scenario!(single_step::stops_come_at_each_instruction, DEFAULT_ONLY).needs(can_single_step),
     scenario!(single_step::answers_hold_during_compare, TIERS).needs(can_single_step),
     scenario!(single_step::sum_holds_while_units_move, TIERS).needs(can_single_step),
     scenario!(single_step::answers_hold_during_set, TIERS).needs(can_single_step),
@@ -222,4 +224,52 @@ fn handler_add_takes_effect_at_once() {
         };
         at_sampled_steps(to_value_in_percpu_mode, op, |_| (), check);
     }
+}
+
+/// The most stops that [`note_stop`] keeps.
+const STOPS_MAX: usize = 20_000;
+
+/// The addresses of stops.
+static ADDRESSES: [AtomicUsize; STOPS_MAX] = [const { AtomicUsize::new(0) }; STOPS_MAX];
+/// The number of these.
+static STOPS: AtomicUsize = AtomicUsize::new(0);
+
+/// Keeps the address of a stop; runs in the signal handler.
+fn note_stop() {
+    let number = STOPS.fetch_add(1, SeqCst);
+    if let Some(address) = ADDRESSES.get(number) {
+        address.store(stopped_at(), SeqCst);
+    }
+}
+
+/// Returns the addresses of the stops since the last call.
+fn take_stops() -> Vec<usize> {
+    let count = STOPS.swap(0, SeqCst);
+    assert!(count <= STOPS_MAX, "{count} stops");
+    ADDRESSES[..count].iter().map(|address| address.load(SeqCst)).collect()
+}
+
+/// Compares the stops of many runs, one in each, with those of one run that stops everywhere.
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "both ways call the function of one type, so that addresses can be compared"
+)]
+fn stops_come_at_each_instruction() {
+    let op = || {
+        COUNTER.add(3);
+        std::hint::black_box(COUNTER.sum());
+    };
+    to_value_in_percpu_mode();
+    pin::pin(0);
+    // The first use of anything takes another way.
+    step_through(&op, note_stop);
+    take_stops();
+    step_through(&op, note_stop);
+    let walked = take_stops();
+    let count = at_each_step(op, note_stop, |_, _, ()| ());
+    let stopped = take_stops();
+    assert!(count > 100 && count as usize == stopped.len(), "{count}, {} stops", stopped.len());
+    // A few more stops come behind the operation, in the code that removes breakpoints.
+    let differs = (0..walked.len()).find(|&number| stopped.get(number) != walked.get(number));
+    assert_eq!(differs, None, "stops are missing or come elsewhere");
 }

@@ -29,6 +29,8 @@ static DIVISOR: AtomicU64 = AtomicU64::new(0);
 static STOPS: AtomicU32 = AtomicU32::new(0);
 /// The number of stops for which the other thread has run its conflict.
 static ANSWERED: AtomicU32 = AtomicU32::new(0);
+/// The address of the instruction after the last stop.
+static STOPPED_AT: AtomicUsize = AtomicUsize::new(0);
 /// A `fn()` that the handler calls instead of waiting for the other thread, or 0.
 static HANDLER_CALL: AtomicUsize = AtomicUsize::new(0);
 
@@ -45,6 +47,8 @@ extern "C" fn stepped(_: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
     if STEPS_LEFT.fetch_sub(1, SeqCst) != 1 {
         return;
     }
+    // SAFETY: the handler is installed with SA_SIGINFO, so the kernel passes a valid context.
+    STOPPED_AT.store(unsafe { *replay::counter_and_flags(context.cast()).0 } as usize, SeqCst);
     match HANDLER_CALL.load(SeqCst) {
         0 => {
             let stop = STOPS.fetch_add(1, SeqCst) + 1;
@@ -80,6 +84,9 @@ fn stopped_after<R>(steps: u64, op: impl FnOnce() -> R) -> (R, bool) {
 }
 
 /// Runs `op` with this trap flag; returns whether the stop has come.
+///
+/// It is never inlined, so that walks and replays step through one copy of it.
+#[inline(never)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there are no steps"))]
 fn with_trap_flag<R>(flag: u64, op: impl FnOnce() -> R) -> (R, bool) {
     // SAFETY: the trap flag makes each instruction raise SIGTRAP, which `stepped` handles. The
@@ -230,6 +237,11 @@ pub(crate) fn step_through<R>(op: impl FnOnce() -> R, look: fn()) -> R {
     let (result, _) = stopped_after(1, op);
     DIVISOR.store(0, SeqCst);
     result
+}
+
+/// Returns the address of the instruction after the last stop; async-signal-safe.
+pub(crate) fn stopped_at() -> usize {
+    STOPPED_AT.load(SeqCst)
 }
 
 /// Runs `op` many times; `call` interrupts it after 1 instruction, after 2, and so on.
