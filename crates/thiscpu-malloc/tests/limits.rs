@@ -71,26 +71,28 @@ fn freed_memory_can_be_had_again_under_a_limit() {
     if is_quick() {
         return;
     }
-    for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
-        for (first, second) in [(100, 65_536), (65_536, 100), (3_000, MIB), (20 * MIB, 5_000)] {
-            child::assert_holds(|| {
-                let mut list = List(ptr::null_mut());
-                let before = allocate(100).expect("memory");
-                limit(resource);
-                let bytes = [first, second, first].map(|size| {
-                    let bytes = list.fill(size);
-                    assert!(!can_map(ROOM / 2));
-                    list.drain();
-                    assert!(can_map(ROOM / 2), "{} bytes", status_bytes("VmSize:"));
-                    bytes
-                });
-                // SAFETY: the block is allocated, and not used any more.
-                unsafe { free(before) };
-                assert!(bytes[1] > ROOM / 10 * 7, "{bytes:?}");
-                bytes[2] >= bytes[0] / 10 * 9
-            });
-        }
+    for (first, second) in [(100, 65_536), (65_536, 100), (3_000, MIB), (20 * MIB, 5_000)] {
+        let uses = |resource| child::start(|| use_all_again(resource, first, second));
+        let children = [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(uses);
+        assert_eq!(children.map(child::wait), [0; 2], "{first} and {second}");
     }
+}
+
+/// Fills the memory that a limit leaves, with blocks of one size, another, and the first.
+fn use_all_again(resource: libc::__rlimit_resource_t, first: usize, second: usize) {
+    let mut list = List(ptr::null_mut());
+    let before = allocate(100).expect("memory");
+    limit(resource);
+    let bytes = [first, second, first].map(|size| {
+        let bytes = list.fill(size);
+        assert!(!can_map(ROOM / 2));
+        list.drain();
+        assert!(can_map(ROOM / 2), "{} bytes", status_bytes("VmSize:"));
+        bytes
+    });
+    // SAFETY: the block is allocated, and not used any more.
+    unsafe { free(before) };
+    assert!(bytes[1] > ROOM / 10 * 7 && bytes[2] >= bytes[0] / 10 * 9, "{bytes:?}");
 }
 
 #[test]
