@@ -81,9 +81,7 @@ impl Budget {
         current::enable_direct();
         while *attempts < ATTEMPTS {
             *attempts += 1;
-            // SAFETY: if the gate is open, it leads to an item of 32 bytes in each lane, which only
-            // the drop frees.
-            match unsafe { Processor::add_windowed(self.gate.word(), units * SCALE) } {
+            match self.try_lane(units) {
                 Outcome::Committed => return true,
                 Outcome::Aborted => {}
                 // `GateClosed` may also mean that the lane index has no lane yet.
@@ -92,6 +90,17 @@ impl Budget {
             }
         }
         false
+    }
+
+    /// Runs the section once.
+    ///
+    /// Out of line, so that acquires and releases have one copy and no unrolled loop has eight. A
+    /// release retries so rarely that the abort harness could not drive copies of its own.
+    #[inline(never)]
+    fn try_lane(&self, units: i64) -> Outcome {
+        // SAFETY: if the gate is open, it leads to an item of 32 bytes in each lane, which only the
+        // drop frees.
+        unsafe { Processor::add_windowed(self.gate.word(), units * SCALE) }
     }
 
     /// Takes `units` from a pool in per-CPU mode, and borrows a batch for this thread's lane.
