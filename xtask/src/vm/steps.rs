@@ -56,6 +56,7 @@ const CHOSEN_ON_LARGE: &[&str] = &[
 /// Tests of shared segments that run on arm64 only: on x86-64 `cargo test` runs them.
 const CHOSEN_ON_ARM: &[&str] = &[
     "segment_traced::killed_adds",
+    "segment_traced::killed_calls",
     "segment_traced::killed_makers",
     "segment_slots::",
     "segment_kills::processes_go_on_when_one_is_killed::",
