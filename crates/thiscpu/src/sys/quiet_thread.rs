@@ -3,15 +3,23 @@
 use std::mem::MaybeUninit;
 use std::thread;
 
+/// The size of a thread's stack, in bytes.
+///
+/// Wakers of the program, and their panics, need most of it.
+const STACK_BYTES: usize = 256 << 10;
+
 /// Starts a thread that runs `body`, and returns whether the system has made it.
 pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
-    let builder = thread::Builder::new().name(name.to_owned());
+    // Without a size, std reads the environment, which another thread may change in C.
+    let builder = thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES);
     with_signals_blocked(|| builder.spawn(body)).is_ok()
 }
 
 /// The signals of a thread's own faults. If they are blocked, a fault ends the process.
-const FAULTS: [libc::c_int; 5] =
-    [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+///
+/// A sandbox may answer a system call with SIGSYS.
+const FAULTS: [libc::c_int; 6] =
+    [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// Calls a function with all signals blocked except those of faults.
 ///
