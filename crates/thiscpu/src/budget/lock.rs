@@ -6,7 +6,6 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Waker;
 use std::{mem, ptr};
 
 use super::core::Budget;
@@ -166,16 +165,6 @@ impl Budget {
             // SAFETY: `_guard` proves that the lock is held, and `first` was read under it.
             return (Some(unsafe { self.queue.end_wait(ptr::from_ref(first), end) }), now);
         }
-    }
-}
-
-/// Drops a waker. That may run a task's own code, so the caller holds no lock.
-///
-/// A panic ends here, because the caller has a waiter in the queue.
-pub(super) fn drop_waker(waker: Option<Waker>) {
-    if let Some(waker) = waker {
-        // Forgotten, because a payload may panic when it is dropped.
-        mem::forget(catch_unwind(AssertUnwindSafe(|| drop(waker))));
     }
 }
 

@@ -11,10 +11,9 @@ use std::time::Instant;
 
 use super::core::Budget;
 use super::error::{AcquireError, TryAcquireError};
-use super::lock::drop_waker;
 use super::pool::PoolState;
 use super::queue::{State, Waiter};
-use crate::sys::errno;
+use crate::sys::{errno, waker};
 
 /// Creates a waiter for `n` units, or for twice the largest limit, which is never granted.
 pub(super) fn waiter_for(n: u64) -> Waiter {
@@ -94,7 +93,7 @@ impl Budget {
             unsafe { self.queue.push(waiter) };
         }
         self.unlock(guard);
-        drop_waker(old);
+        waker::drop_caught(old);
         is_acquired
     }
 

@@ -42,6 +42,7 @@ mod slots;
 pub(crate) mod startup;
 pub(crate) mod stderr;
 pub(crate) mod topology;
+pub(crate) mod waker;
 
 /// The machine of this build: Linux, or a modelled one.
 #[cfg(thiscpu_model)]

@@ -32,6 +32,7 @@ mod segment_budget;
 mod segment_budget_kills;
 mod segment_budget_over_release;
 mod segment_budget_tasks;
+mod segment_budget_wakers;
 mod segment_cpusets;
 mod segment_files;
 mod segment_kills;
@@ -78,8 +79,9 @@ fn main() -> ExitCode {
         budget_waiters, cancellation, compare_set_take, degradations, first_use, forks,
         in_flight, ledger, ledger_single_step, memory, memory_return, pairs, plugin,
         properties, sandbox, segment, segment_budget, segment_budget_kills,
-        segment_budget_over_release, segment_budget_tasks, segment_cpusets, segment_files,
-        segment_kills, segment_lost, segment_objects, segment_participants,
+        segment_budget_over_release, segment_budget_tasks, segment_budget_wakers,
+        segment_cpusets, segment_files, segment_kills, segment_lost, segment_objects,
+        segment_participants,
         segment_processes, segment_slots, segment_traced, segment_versions, segment_view,
         signals, single_step, slab, slab_constructed, slab_constructed_forks, slab_direct,
         slab_forks, slab_free_pages, slab_heap_errors, slab_low_memory, slab_memory,

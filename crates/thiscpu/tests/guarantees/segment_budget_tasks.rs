@@ -1,5 +1,8 @@
 //! Shared budgets: tasks that wait, next to threads and to other processes.
 
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -29,13 +32,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_budget_tasks::panicking_waker_stops_no_other_task, DEFAULT_ONLY),
     scenario!(segment_budget_tasks::task_learns_that_file_was_shortened, DEFAULT_ONLY),
     scenario!(segment_budget_tasks::thread_ends_with_the_last_wait, DEFAULT_ONLY),
-    scenario!(segment_budget_tasks::tasks_get_units_without_a_thread, DEFAULT_ONLY)
-        .needs(can_filter),
+    scenario!(segment_budget_tasks::polls_do_not_wait_for_the_thread, DEFAULT_ONLY),
+    scenario!(segment_budget_tasks::child_detaches_while_its_parents_tasks_wait, DEFAULT_ONLY),
 ];
 
 /// A waker that counts its calls.
 #[derive(Default)]
-struct Wakes(AtomicUsize);
+pub(super) struct Wakes(pub(super) AtomicUsize);
 
 impl Wake for Wakes {
     fn wake(self: Arc<Self>) {
@@ -44,7 +47,7 @@ impl Wake for Wakes {
 }
 
 /// Polls a future that must wait, and returns the counter of its wakes.
-fn poll_pending<F: Future>(future: Pin<&mut F>) -> Arc<Wakes> {
+pub(super) fn poll_pending<F: Future>(future: Pin<&mut F>) -> Arc<Wakes> {
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(Arc::clone(&wakes));
     assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
@@ -366,16 +369,62 @@ fn thread_ends_with_the_last_wait() {
     }
 }
 
-fn tasks_get_units_without_a_thread() {
-    let no_threads = [libc::SYS_clone, libc::SYS_clone3]
-        .map(|call| (call, libc::SECCOMP_RET_ERRNO | libc::EAGAIN as u32));
-    install(no_threads, libc::SECCOMP_RET_ALLOW).expect("a filter");
+// A report of an over-release blocks the thread at a pipe that is full.
+fn polls_do_not_wait_for_the_thread() {
     let segment = small_segment();
     let budget = budget(&segment);
+    budget.try_acquire(LIMIT - 1).expect("units are available");
+    let hold = || budget.try_acquire(1).expect("units are available");
+    let holder = Holder::start(hold, || budget.release(4));
+    let mut first = Box::pin(budget.acquire_owned(70));
+    let _wakes = poll_pending(first.as_mut());
+    holder.tell();
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    // SAFETY: the descriptors are open.
+    let stderr = unsafe {
+        let stderr = libc::dup(libc::STDERR_FILENO);
+        let size = libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ);
+        writer.write_all(&vec![0; size as usize]).expect("room");
+        libc::dup2(writer.as_raw_fd(), libc::STDERR_FILENO);
+        stderr
+    };
+    holder.kill();
+    until(|| budget.over_released() == 3);
+    let mut second = Box::pin(budget.acquire_owned(80));
+    let _wakes = poll_pending(second.as_mut());
+    drop(second);
+    drop(reader);
+    // SAFETY: both descriptors are open.
+    unsafe { libc::dup2(stderr, libc::STDERR_FILENO) };
+    drop(first);
+    assert_eq!((budget.acquired(), budget.waiters()), (LIMIT - 1, 0));
+}
+
+// The thread has nothing that a child could not drop.
+fn child_detaches_while_its_parents_tasks_wait() {
+    let place = Place::new();
+    let segment = small().create(&place).expect("a segment");
+    let budget = budget(&segment);
     budget.try_acquire(LIMIT).expect("units are available");
-    let mut future = pin!(budget.acquire_async(70));
-    let wakes = poll_pending(future.as_mut());
-    assert_eq!(wakes.0.load(SeqCst), 1, "the task polls again");
-    budget.release(LIMIT);
-    assert!(poll(future).is_ready());
+    let mut future = Box::pin(budget.acquire_owned(10));
+    let _wakes = poll_pending(future.as_mut());
+    until(|| threads() == 1);
+    let inode = format!(" {} ", file_of(&segment).metadata().expect("a file").ino());
+    for _ in 0..scale::rounds(20) {
+        fork::run(|| {
+            let is_mapped = || {
+                let maps = std::fs::read_to_string("/proc/self/maps").expect("mappings");
+                maps.contains(&inode)
+            };
+            assert!(is_mapped());
+            // SAFETY: the copies are those of this process, which ends without dropping them again.
+            unsafe {
+                drop(std::ptr::read(&raw const future));
+                drop(std::ptr::read(&raw const budget));
+                drop(std::ptr::read(&raw const segment));
+            }
+            assert!(!is_mapped(), "the segment is attached");
+        })
+        .expect("a child that detaches");
+    }
 }

@@ -6,6 +6,7 @@
 pub(in crate::segment) mod membership;
 pub(in crate::segment) mod tasks;
 
+use core::marker::PhantomPinned;
 use core::ptr;
 use std::sync::Arc;
 
@@ -40,12 +41,15 @@ pub(in crate::segment) struct Member {
     /// Null until a budget is used.
     membership: AtomicPtr<Membership>,
     pub(in crate::segment) tasks: Arc<Tasks>,
+    /// The thread that wakes tasks has a pointer to this value, until `drop` takes it back.
+    _pinned: PhantomPinned,
 }
 
 impl Member {
     pub(in crate::segment) fn new(mapping: Mapping) -> Member {
         let membership = AtomicPtr::new(ptr::null_mut());
-        Member { mapping: Arc::new(mapping), membership, tasks: Arc::default() }
+        let (mapping, tasks) = (Arc::new(mapping), Arc::default());
+        Member { mapping, membership, tasks, _pinned: PhantomPinned }
     }
 
     pub(in crate::segment) fn membership(&self) -> &'static Membership {
@@ -242,10 +246,11 @@ impl World for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        let _errno = errno::save();
+        self.leave_thread();
         // SAFETY: memberships are never freed.
         let Some(membership) = (unsafe { self.membership.load(Acquire).as_ref() }) else { return };
-        let _errno = errno::save();
-        self.end_tasks(membership);
+        self.end_thread(membership);
         if let Some(Participant { slot, generation }) = membership.participant()
             && self.record(slot).is_some_and(|record| record.slot.declare_dead(generation))
         {

@@ -8,8 +8,8 @@
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak};
+use std::ptr;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -17,28 +17,44 @@ use super::Member;
 use super::membership::Membership;
 use crate::segment::budget::{Participant, Waiting};
 use crate::segment::file::budgets::BudgetAt;
-use crate::segment::file::mapping::Mapping;
-use crate::segment::file::slots::records;
 use crate::sys::Host;
 use crate::sys::atomic::{
-    AtomicU32, AtomicU64,
+    AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed},
 };
 use crate::sys::futex::{self, Scope};
 use crate::sys::lock::Lock;
 use crate::sys::machine::Machine as _;
-use crate::sys::quiet_thread;
+use crate::sys::{quiet_thread, waker};
 
 /// The longest time between two looks of a waiter.
 pub(in crate::segment) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// The waker of a task. If it panics when it is dropped, the panic ends there.
+pub(in crate::segment) struct TaskWaker(Option<Waker>);
+
+impl TaskWaker {
+    /// Clones a waker. That runs code of the program, which may panic.
+    pub(in crate::segment) fn new(waker: &Waker) -> TaskWaker {
+        TaskWaker(Some(waker.clone()))
+    }
+}
+
+impl Drop for TaskWaker {
+    fn drop(&mut self) {
+        waker::drop_caught(self.0.take());
+    }
+}
+
 /// A task that waits.
-struct Task {
-    budget: BudgetAt,
+pub(in crate::segment) struct Task {
+    pub(in crate::segment) budget: BudgetAt,
+    /// The participant that waits.
+    pub(in crate::segment) by: Participant,
     /// Its place in the queue; `None` if no waiter was free.
-    place: Option<Waiting>,
-    /// `None` once it was woken.
-    waker: Option<Waker>,
+    pub(in crate::segment) place: Option<Waiting>,
+    /// Empty once the task was woken.
+    pub(in crate::segment) waker: TaskWaker,
 }
 
 /// The tasks of this process that wait for budgets of one attached segment.
@@ -48,6 +64,12 @@ pub(in crate::segment) struct Tasks {
     next: AtomicU64,
     lock: Lock,
     table: UnsafeCell<Table>,
+    /// Held while the thread uses `member`, and while that is taken back. Before `lock`.
+    use_lock: Lock,
+    /// The member whose tasks these are, from the start of a thread until it is dropped.
+    ///
+    /// A thread has no handle: a child could not drop it, and would keep the segment attached.
+    member: AtomicPtr<Member>,
 }
 
 #[derive(Default)]
@@ -56,8 +78,21 @@ struct Table {
     has_thread: bool,
 }
 
-// SAFETY: only the holder of the lock accesses the table, whose contents can be sent.
+/// What the thread has seen in a look.
+struct Look {
+    /// The word that it sleeps on, which may be unmapped by now, and the value before the look.
+    word: *const AtomicU32,
+    seen: u32,
+    /// The wakers of tasks whose wait is over.
+    over: Vec<Waker>,
+}
+
+// SAFETY: only the holder of the lock accesses the table, whose contents can be sent. Only the
+// holder of `use_lock` accesses the member through the pointer, and a member can be shared.
 unsafe impl Sync for Tasks {}
+
+/// The word of a thread whose process has no slot. Nobody changes it.
+static NOBODY: AtomicU32 = AtomicU32::new(0);
 
 impl Tasks {
     /// Calls `body` with the table. `body` calls no code of the program.
@@ -85,98 +120,120 @@ impl Tasks {
         drop(self.with_table(|table| table.tasks.remove(&number)));
     }
 
-    /// Looks at all tasks, and returns the wakers of those whose wait is over.
+    /// Looks at all tasks, and finds those whose wait is over.
     ///
-    /// Returns `None` if no task waits at the end of a span; then the thread ends. Each task has a
-    /// handle of the segment, and keeps it until the task is removed under the lock. So the
-    /// reference that this call takes is not the last, unless the program has forgotten a future.
-    fn look(&self, member: &Weak<Member>, is_end_of_span: bool) -> Option<Vec<Waker>> {
-        let (wakers, last) = self.with_table(|table| {
-            let member = if table.tasks.is_empty() { None } else { member.upgrade() };
-            let Some(member) = member else {
-                table.has_thread = !is_end_of_span;
-                return (table.has_thread.then(Vec::new), None);
-            };
-            let wakers = table.look(&member, is_end_of_span);
-            (Some(wakers), Arc::into_inner(member))
-        });
-        // If this was the last reference, the process gives up its slot here, which takes the lock.
-        drop(last);
-        wakers
+    /// Returns `None` if no task waits at the end of a span, or if the member is dropped; then the
+    /// thread ends.
+    fn look(&self, is_end_of_span: bool) -> Option<Look> {
+        let _guard = self.use_lock.lock();
+        // Relaxed: the start of the thread comes after the store of the pointer, and `use_lock`
+        // orders the store of null.
+        //
+        // SAFETY: the pointer is null or that of a member whose `drop` first takes `use_lock` to
+        // clear it. So the member lives while this thread holds that lock. The member is pinned,
+        // so the exclusive reference of its `drop` does not exclude this one.
+        let member = unsafe { self.member.load(Relaxed).as_ref() }?;
+        let record = member.membership().participant().and_then(|own| member.record(own.slot));
+        // Without a slot, no other thread or process changes a word.
+        let word = record.map_or(&NOBODY, |record| record.task_wakes());
+        // Acquire: pairs with the addition of a wake; the look comes after it.
+        let seen = word.load(Acquire);
+        if is_end_of_span {
+            // Without the table's lock, because this makes system calls.
+            member.tend(&self.with_table(|table| table.budgets()));
+        }
+        let over = self.with_table(|table| {
+            table.has_thread = !(is_end_of_span && table.tasks.is_empty());
+            table.has_thread.then(|| table.take_over(member, is_end_of_span))
+        })?;
+        Some(Look { word, seen, over })
     }
 }
 
 impl Table {
-    fn look(&mut self, member: &Member, is_end_of_span: bool) -> Vec<Waker> {
-        if is_end_of_span {
-            self.tend(member);
+    /// Returns the budgets that tasks wait for, each once.
+    fn budgets(&self) -> Vec<BudgetAt> {
+        let mut budgets: Vec<BudgetAt> = Vec::new();
+        for Task { budget, .. } in self.tasks.values() {
+            if !budgets.iter().any(|it| it.is(budget)) {
+                budgets.push(*budget);
+            }
         }
-        let is_lost = member.mapping.is_lost();
-        let is_over = |task: &Task| match &task.place {
-            _ if is_lost => true,
+        budgets
+    }
+
+    /// Takes the wakers of tasks whose wait is over.
+    fn take_over(&mut self, member: &Member, is_end_of_span: bool) -> Vec<Waker> {
+        let (own, is_lost) = (member.membership().participant(), member.mapping.is_lost());
+        self.take_wakers(|task| match &task.place {
+            // Others free the waiter of a former participant. The next poll joins again.
+            _ if is_lost || Some(task.by) != own => true,
             Some(place) => task.budget.parts(&member.mapping).is_over(place),
             // The next poll of the task looks for a free waiter again.
             None => is_end_of_span,
-        };
-        let over = self.tasks.values_mut().filter(|task| is_over(task));
-        over.filter_map(|task| task.waker.take()).collect()
+        })
     }
 
-    /// Reclaims from the dead and grants, as a thread that waits for units does.
-    fn tend(&self, member: &Member) {
-        member.keep_lock_at_times();
-        // A process that has lost its slot may look at all of them.
-        let nobody = Participant { slot: u32::MAX, generation: 0 };
-        let me = member.membership().participant().unwrap_or(nobody);
-        let mut tended: Vec<&BudgetAt> = Vec::new();
-        for Task { budget, .. } in self.tasks.values() {
-            if !tended.iter().any(|it| it.is(budget)) {
-                budget.parts(&member.mapping).tend(me, member);
-                tended.push(budget);
-            }
-        }
+    fn take_wakers(&mut self, which: impl Fn(&Task) -> bool) -> Vec<Waker> {
+        let tasks = self.tasks.values_mut().filter(|task| which(task));
+        tasks.filter_map(|task| task.waker.0.take()).collect()
     }
 }
 
 impl Member {
-    /// Registers `waker`, to be called when the task should look whether its wait is over.
+    /// Registers a task, to be woken when it should look whether its wait is over.
     ///
     /// The caller looks again afterwards, because the wait may have ended before this call. Starts
-    /// the thread that wakes tasks, if there is none. If the system makes no thread, this calls
-    /// `waker` at once.
-    pub(in crate::segment) fn watch(
-        self: &Arc<Self>,
-        number: u64,
-        budget: &BudgetAt,
-        place: Option<Waiting>,
-        waker: &Waker,
-    ) {
-        let task = Task { budget: *budget, place, waker: Some(waker.clone()) };
+    /// the thread that wakes tasks, if there is none, and returns whether there is one. If the
+    /// system makes no thread, this wakes all tasks, and each poll does what the thread would do.
+    pub(in crate::segment) fn watch(self: &Arc<Self>, number: u64, task: Task) -> bool {
         let is_vfork_child = Host::is_vfork_child();
-        let (old, needs_thread) = self.tasks.with_table(|table| {
-            let old = table.tasks.insert(number, task);
+        let (old, had_thread) = self.tasks.with_table(|table| {
+            let (old, had_thread) = (table.tasks.insert(number, task), table.has_thread);
             // A thread that such a child starts would end with it.
-            let needs_thread = !table.has_thread && !is_vfork_child;
-            table.has_thread |= needs_thread;
-            (old, needs_thread)
+            table.has_thread = had_thread || !is_vfork_child;
+            (old, had_thread)
         });
-        drop(old);
-        if needs_thread && !self.start_thread() {
-            self.tasks.with_table(|table| table.has_thread = false);
-            waker.wake_by_ref();
+        let has_thread = had_thread || (!is_vfork_child && self.start_thread());
+        if !has_thread {
+            // All, because other tasks may have relied on the thread meanwhile.
+            let wakers = self.tasks.with_table(|table| {
+                table.has_thread = false;
+                table.take_wakers(|_| true)
+            });
+            waker::wake_all(wakers);
         }
+        drop(old);
+        has_thread
     }
 
     fn start_thread(self: &Arc<Self>) -> bool {
-        let (member, tasks) = (Arc::downgrade(self), Arc::clone(&self.tasks));
-        let (mapping, membership) = (Arc::clone(&self.mapping), self.membership());
-        quiet_thread::start("thiscpu-tasks", move || {
-            wake_tasks(&member, &tasks, &mapping, membership);
-        })
+        // Relaxed: the start of the thread orders it. No other value than null is replaced.
+        self.tasks.member.store(ptr::from_ref(&**self).cast_mut(), Relaxed);
+        let tasks = Arc::clone(&self.tasks);
+        quiet_thread::start("thiscpu-tasks", move || wake_tasks(&tasks))
     }
 
-    /// Wakes the thread, if there is one, so that it ends. No task waits any more.
-    pub(super) fn end_tasks(&self, membership: &Membership) {
+    /// Reclaims from the dead and grants, as a thread that waits for units does.
+    fn tend(&self, budgets: &[BudgetAt]) {
+        self.keep_lock_at_times();
+        // A process that has lost its slot may look at all of them.
+        let nobody = Participant { slot: u32::MAX, generation: 0 };
+        let me = self.membership().participant().unwrap_or(nobody);
+        for budget in budgets {
+            budget.parts(&self.mapping).tend(me, self);
+        }
+    }
+
+    /// Takes this member from the thread. Waits until the thread does not use it.
+    pub(super) fn leave_thread(&self) {
+        let _guard = self.tasks.use_lock.lock();
+        // Relaxed: the lock orders it.
+        self.tasks.member.store(ptr::null_mut(), Relaxed);
+    }
+
+    /// Wakes the thread, if there is one, so that it ends. It uses this member no more.
+    pub(super) fn end_thread(&self, membership: &Membership) {
         let record = membership.participant().and_then(|own| self.record(own.slot));
         if let Some(record) = record
             && self.tasks.with_table(|table| table.has_thread)
@@ -187,28 +244,17 @@ impl Member {
 }
 
 /// Wakes tasks whose wait is over, until no task waits.
-fn wake_tasks(member: &Weak<Member>, tasks: &Tasks, mapping: &Mapping, membership: &Membership) {
-    let nobody = AtomicU32::new(0);
+fn wake_tasks(tasks: &Tasks) {
     let mut end_of_span = Instant::now() + LOOK_EVERY;
     loop {
-        let slot = membership.participant().map(|own| own.slot as usize);
-        let record = slot.and_then(|slot| records(mapping).get(slot));
-        // Without a slot, no other thread or process changes a word.
-        let word = record.map_or(&nobody, |record| record.task_wakes());
-        // Acquire: pairs with the addition of a wake; the look comes after it.
-        let seen = word.load(Acquire);
         let is_end_of_span = Instant::now() >= end_of_span;
         if is_end_of_span {
             end_of_span = Instant::now() + LOOK_EVERY;
         }
-        let has_ended = member.strong_count() == 0;
-        let Some(over) = tasks.look(member, is_end_of_span || has_ended) else { return };
-        for waker in over {
-            // A waker that panics must not keep others from being called. The result is forgotten,
-            // because the payload of a panic may panic when it is dropped.
-            mem::forget(catch_unwind(AssertUnwindSafe(|| waker.wake())));
-        }
+        let Some(Look { word, seen, over }) = tasks.look(is_end_of_span) else { return };
+        waker::wake_all(over);
         let left = end_of_span.saturating_duration_since(Instant::now());
+        // If the member is dropped meanwhile, the word may be unmapped, or be in another mapping.
         futex::wait(word, seen, Some(left), Scope::Shared);
     }
 }

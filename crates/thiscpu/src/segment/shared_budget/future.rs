@@ -13,6 +13,7 @@ use super::SharedBudget;
 use super::error::SharedAcquireError;
 use super::lease::{SharedLease, SharedOwnedLease};
 use crate::segment::budget::{Participant, Sleeper, Wait, Waiting};
+use crate::segment::member::tasks::{Task, TaskWaker};
 use crate::sys::errno;
 
 /// The end of a request.
@@ -42,24 +43,25 @@ impl Request {
     /// Returns how the request ended. If it still waits, `waker` is called when that is over.
     fn poll(&mut self, budget: &SharedBudget, waker: &Waker) -> End {
         let _errno = errno::save();
-        let (task, waiting) = match self.place.take() {
-            Some(place) if Some(place.by) == budget.participant() => {
-                (Some(place.task), place.waiting)
+        if self.place.is_none() {
+            match budget.try_acquire(self.n) {
+                Err(SharedAcquireError::Exhausted { .. }) => {}
+                end => return Poll::Ready(end),
             }
+        }
+        // If the waker panics here, the request is as before this poll.
+        let waker = TaskWaker::new(waker);
+        let own = budget.participant();
+        let (task, waiting) = match self.place.take() {
+            Some(place) if Some(place.by) == own => (place.task, place.waiting),
             // The process is another participant now. Others free the waiter of the former
             // participant, or it belongs to the parent.
-            Some(place) => {
-                budget.member.tasks.remove(place.task);
-                (None, None)
-            }
-            None => match budget.try_acquire(self.n) {
-                Err(SharedAcquireError::Exhausted { .. }) => (None, None),
-                end => return Poll::Ready(end),
-            },
+            Some(place) => (place.task, None),
+            None => (budget.member.tasks.number(), None),
         };
-        let task = task.unwrap_or_else(|| budget.member.tasks.number());
-        let end = self.step(budget, task, waiting, waker);
+        let end = self.step(budget, own, (task, waiting), waker);
         if end.is_ready() {
+            self.place = None;
             budget.member.tasks.remove(task);
         }
         end
@@ -68,18 +70,18 @@ impl Request {
     fn step(
         &mut self,
         budget: &SharedBudget,
-        task: u64,
-        waiting: Option<Waiting>,
-        waker: &Waker,
+        own: Option<Participant>,
+        (task, waiting): (u64, Option<Waiting>),
+        waker: TaskWaker,
     ) -> End {
         if budget.member.mapping.is_lost() {
             return Poll::Ready(Err(SharedAcquireError::Lost));
         }
-        let by = match budget.joined() {
+        let by = match own.map_or_else(|| budget.joined(), Ok) {
             Ok(by) => by,
             Err(error) => return Poll::Ready(Err(error)),
         };
-        let mut waiting = match waiting
+        let waiting = match waiting
             .map_or_else(|| budget.enqueue(by, self.n, Sleeper::Task), Wait::Waiting)
         {
             Wait::Granted => return Poll::Ready(Ok(())),
@@ -88,35 +90,41 @@ impl Request {
             Wait::Left | Wait::Full => None,
         };
         let watched = waiting.as_ref().map(Waiting::watched);
-        budget.member.watch(task, &budget.at, watched, waker);
+        let place = self.place.insert(Place { task, by, waiting });
+        let watched = Task { budget: budget.at, by, place: watched, waker };
+        let has_thread = budget.member.watch(task, watched);
         // Only after that, because the wait may have ended before there was a waker.
-        if let Some(place) = waiting.take() {
-            waiting = match budget.parts().look(place, &*budget.member) {
-                Wait::Granted => return Poll::Ready(Ok(())),
-                Wait::Closed => return Poll::Ready(Err(SharedAcquireError::Closed)),
-                Wait::Waiting(waiting) => Some(waiting),
-                // Somebody has damaged the segment, or it was lost. The next poll goes on.
-                Wait::Left | Wait::Full => {
-                    waker.wake_by_ref();
-                    None
-                }
-            };
+        let Some(waiting) = place.waiting.take() else { return Poll::Pending };
+        let wait = match has_thread {
+            true => budget.parts().look(waiting, &*budget.member),
+            // Nobody else looks for the dead.
+            false => budget.look(by, waiting),
+        };
+        match wait {
+            Wait::Granted => Poll::Ready(Ok(())),
+            Wait::Closed => Poll::Ready(Err(SharedAcquireError::Closed)),
+            Wait::Waiting(waiting) => {
+                place.waiting = Some(waiting);
+                Poll::Pending
+            }
+            // Somebody has damaged the segment, or it was lost. The task is woken within 100 ms,
+            // because its wait is over, and its next poll goes on.
+            Wait::Left | Wait::Full => Poll::Pending,
         }
-        self.place = Some(Place { task, by, waiting });
-        Poll::Pending
     }
 
     /// Leaves the queue, and releases units that were granted meanwhile.
     fn cancel(&mut self, budget: &SharedBudget) {
-        let Some(place) = self.place.take() else { return };
+        let Some(Place { task, by, waiting }) = self.place.take() else { return };
         let _errno = errno::save();
-        budget.member.tasks.remove(place.task);
-        if Some(place.by) == budget.participant()
-            && let Some(waiting) = place.waiting
+        if Some(by) == budget.participant()
+            && let Some(waiting) = waiting
             && budget.leave_queue(waiting) == Wait::Granted
         {
-            budget.release(self.n);
+            budget.release_by(by, self.n);
         }
+        // Drops the waker, which is code of the program. So it comes last.
+        budget.member.tasks.remove(task);
     }
 }
 
@@ -292,8 +300,12 @@ impl SharedBudget {
     /// **A thread.** While tasks wait, the process has a thread named `thiscpu-tasks` for each
     /// attached segment. The thread calls the wakers, also if another process grants the units, and
     /// looks for dead processes every 100 ms. It ends within 100 ms of the last wait. It blocks all
-    /// signals except those of its own faults. If the system makes no thread, each poll wakes its
-    /// own task, which works but keeps a CPU busy. A waker that panics harms no other task.
+    /// signals except those of its own faults, and its stack has 256 KiB. If the system makes no
+    /// thread, each poll wakes all tasks of the segment, and looks for dead processes. That works
+    /// but keeps a CPU busy.
+    ///
+    /// **Wakers.** A waker that panics when it is called or dropped harms no other task, and nobody
+    /// learns of the panic. If it panics when it is cloned, the poll panics. No panic loses a unit.
     ///
     /// **Waiters.** If all waiters of the segment are in use, the future tries again every 100 ms;
     /// see [`acquire`](SharedBudget::acquire).

@@ -273,7 +273,14 @@ impl SharedBudget {
     /// there.
     #[inline]
     pub fn release(&self, n: u64) {
-        let Some(me) = self.participant() else { return };
+        if let Some(me) = self.participant() {
+            self.release_by(me, n);
+        }
+    }
+
+    /// Releases `n` units that a participant of this process has acquired.
+    #[inline(always)]
+    fn release_by(&self, me: Participant, n: u64) {
         let lane = self.lane();
         match self.at.pairs().release(me, lane, n) {
             Released::Done => {}

@@ -107,8 +107,8 @@ impl SharedBudget {
         self.parts().enqueue(me, self.lane(), n, sleeper, &*self.member)
     }
 
-    /// Looks whether a wait is over.
-    fn look(&self, me: Participant, waiting: Waiting) -> Wait {
+    /// Looks whether a wait is over, and for all that it may wait for.
+    pub(super) fn look(&self, me: Participant, waiting: Waiting) -> Wait {
         self.member.keep_lock_at_times();
         self.parts().poll(waiting, me, &*self.member)
     }
