@@ -94,9 +94,13 @@ impl Drop for ThiscpuSharedAcquire {
 ///
 /// `wake` is called with `context` when the units are granted, the budget is closed, or the file
 /// was shortened. It may also be called before that; then `take` returns `PENDING`, and `wake` is
-/// called again. That may be in this call, even before it has stored the handle, or in `take`.
-/// Otherwise it is on a thread that the library starts. `wake` should only note the event, for
-/// example by a write to an eventfd. It must return, and must not destroy or take a request.
+/// called again. Usually it runs on a thread that the library starts, with a stack of 256 KiB. It
+/// may also run in this call, even before this has stored the handle.
+///
+/// If the system makes no thread, it also runs in `take`, on the thread of the caller, for any
+/// request of the segment. So `wake` must not lock what a caller holds around these two functions.
+/// It should only note the event, for example by a write to an eventfd. It must return soon, so it
+/// must not throw or call `longjmp`. It must not destroy or take a request.
 ///
 /// - NULL: allowed for `context`, which is only passed on.
 /// - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`. `OK` does not mean that the units are granted;
