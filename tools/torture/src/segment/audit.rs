@@ -67,6 +67,8 @@ impl Audit<'_> {
         holds("there are no more units than the limit", budget.try_acquire(1).is_err())?;
         budget.release(LIMIT);
         equal("units that are available", LIMIT as i64, budget.available() as i64)?;
+        // The budget takes units back that were doubled, as if a caller had released too many.
+        equal("units that nobody held", 0, budget.over_released() as i64)?;
         Ok(returned)
     }
 }
