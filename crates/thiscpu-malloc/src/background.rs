@@ -18,7 +18,7 @@ use core::sync::atomic::{
 };
 use core::time::Duration;
 
-use thiscpu::__internal::{self, Lock, generation, tier_or_best, vfork};
+use thiscpu::__internal::{self, Lock, generation, tier_or_best, vfork, with_signals_blocked};
 
 use crate::scavenge;
 
@@ -144,24 +144,6 @@ fn start_with(stack_bytes: usize) -> bool {
         let error = libc::pthread_create(thread.as_mut_ptr(), attributes, run, ptr::null_mut());
         libc::pthread_attr_destroy(attributes);
         error == 0
-    }
-}
-
-/// Calls a function with all signals blocked; a thread that it starts gets none.
-fn with_signals_blocked<T>(function: impl FnOnce() -> T) -> T {
-    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the calls initialize the sets that they are given a pointer to, and the first one is
-    // initialized before it is used. If the second call fails, which it does only for a wrong
-    // first argument, the third is not made.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        let is_blocked =
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0;
-        let result = function();
-        if is_blocked {
-            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
-        }
-        result
     }
 }
 

@@ -48,6 +48,25 @@ fn thread_returns_memory_and_is_woken() {
     assert!(wait_until(has_little), "{:?}", stats());
 }
 
+/// Returns the signals that the thread blocks, if it runs. Bit 0 is signal 1.
+fn blocked_signals() -> Option<u64> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let statuses = tasks.filter_map(|it| fs::read_to_string(it.ok()?.path().join("status")).ok());
+    let status = statuses.into_iter().find(|it| it.starts_with("Name:\tthiscpu-decay\n"))?;
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t"))?;
+    u64::from_str_radix(blocked, 16).ok()
+}
+
+fn thread_takes_only_signals_of_its_own_faults() {
+    set("background_thread", "on").unwrap();
+    // The thread takes its name when it runs.
+    assert!(wait_until(|| blocked_signals().is_some()), "the thread does not run");
+    let blocked = blocked_signals().unwrap();
+    let is_blocked = |signal: i32| blocked >> (signal - 1) & 1 == 1;
+    assert!([libc::SIGTERM, libc::SIGINT, libc::SIGPROF].into_iter().all(is_blocked));
+    assert!(![libc::SIGBUS, libc::SIGSEGV, libc::SIGSYS].into_iter().any(is_blocked));
+}
+
 fn old_children_get_a_thread() {
     set("background_thread", "on").unwrap();
     let blocks: Vec<_> = (0..20_000).map(|_| allocate(512).unwrap()).collect();
@@ -85,10 +104,11 @@ fn background_thread_returns_memory_of_idle_process() {
     if is_quick() {
         return;
     }
-    let cases: [fn(); 3] = [
+    let cases: [fn(); 4] = [
         thread_returns_memory_and_is_woken,
+        thread_takes_only_signals_of_its_own_faults,
         old_children_get_a_thread,
         thread_ends_and_starts_again,
     ];
-    assert_eq!(cases.map(child::start).map(child::wait), [0; 3]);
+    assert_eq!(cases.map(child::start).map(child::wait), [0; 4]);
 }

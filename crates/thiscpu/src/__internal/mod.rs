@@ -50,6 +50,8 @@ pub use crate::sys::chained_handler::ChainedHandler;
 pub use crate::sys::errno::{Saved, save as save_errno};
 pub use crate::sys::lock::{Guard, Lock};
 #[cfg(not(thiscpu_model))]
+pub use crate::sys::quiet_thread::with_signals_blocked;
+#[cfg(not(thiscpu_model))]
 pub use crate::sys::rseq::sample_left::sample_left;
 pub use crate::sys::startup::WARNED_MARK;
 pub use crate::sys::stderr::write_line;

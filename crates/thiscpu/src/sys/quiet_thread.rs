@@ -24,7 +24,7 @@ const FAULTS: [libc::c_int; 6] =
 /// Calls a function with all signals blocked except those of faults.
 ///
 /// A thread that the function starts inherits that.
-fn with_signals_blocked<T>(function: impl FnOnce() -> T) -> T {
+pub fn with_signals_blocked<T>(function: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: the calls initialize the sets that they are given a pointer to, and the first one is
     // initialized before it is used. If the second call fails, which it does only for a wrong
