@@ -159,37 +159,45 @@ fn handler_may_release() {
     }
 }
 
-// Each needs more than half of the units, so they are served one after the other.
 fn waiters_of_all_processes_are_served_in_order() {
-    let segment = small_segment();
-    let budget = budget(&segment);
+    let budget = budget(&small_segment());
     for _ in 0..scale::rounds(4) {
-        let served = &shared_words()[0];
-        budget.try_acquire(LIMIT).expect("units are available");
-        let waiters: Vec<_> = (0..6_u64)
-            .map(|number| {
-                let units = [60, 51, 90, 70, LIMIT, 55][number as usize];
-                let before = budget.waiters();
-                let process = fork::start(|| {
-                    budget.acquire(units).expect("open");
-                    assert_eq!(served.fetch_add(1, SeqCst), number, "another order");
-                    budget.release(units);
-                });
-                until(|| budget.waiters() > before);
-                assert_eq!(budget.try_acquire(1), exhausted(0));
-                process
-            })
-            .collect();
-        assert_eq!((budget.waiters(), budget.available()), (6, 0));
-        for _ in 0..LIMIT {
-            budget.release(1);
-        }
-        for waiter in waiters {
-            fork::finish(waiter).expect("its turn");
-        }
-        assert_eq!((served.load(SeqCst), budget.waiters()), (6, 0));
+        waits_are_served_in_order(&budget, |_, units, serve| {
+            budget.acquire(units).expect("open");
+            serve();
+            budget.release(units);
+        });
         assert_eq!(budget.available(), LIMIT);
     }
+}
+
+/// Checks that waits of several processes are served in the order they came.
+///
+/// `wait` gets a number and units, and calls a function while it has the units. Each needs more
+/// than half of all, so they are served one after the other.
+pub(crate) fn waits_are_served_in_order(budget: &SharedBudget, wait: impl Fn(u64, u64, &dyn Fn())) {
+    let served = &shared_words()[0];
+    budget.try_acquire(LIMIT).expect("units are available");
+    let waiters: Vec<_> = [60, 51, 90, 70, LIMIT, 55]
+        .into_iter()
+        .zip(0..)
+        .map(|(units, number)| {
+            let before = budget.waiters();
+            let serve = || assert_eq!(served.fetch_add(1, SeqCst), number, "another order");
+            let process = fork::start(|| wait(number, units, &serve));
+            until(|| budget.waiters() > before);
+            assert_eq!(budget.try_acquire(1), exhausted(0));
+            process
+        })
+        .collect();
+    assert_eq!((budget.waiters(), budget.available()), (6, 0));
+    for _ in 0..LIMIT {
+        budget.release(1);
+    }
+    for waiter in waiters {
+        fork::finish(waiter).expect("its turn");
+    }
+    assert_eq!((served.load(SeqCst), budget.waiters()), (6, 0));
 }
 
 // Nobody makes a call when the kernel releases the lock, so the waiters look themselves.

@@ -14,7 +14,8 @@ use thiscpu_test_support::seccomp::install;
 
 use super::budget::poll;
 use super::budget_waiters::block_on;
-use super::segment_participants::{Holder, LIMIT, budget, exhausted, until};
+use super::segment_budget::waits_are_served_in_order;
+use super::segment_participants::{Holder, LIMIT, budget, until};
 use crate::common::seccomp::can_filter;
 use crate::common::segment::{Place, Processes, file_of, shared_words, small, small_segment};
 use crate::common::{DEFAULT_ONLY, Random, Scenario, TIERS, fork, scale, scenario, together};
@@ -54,49 +55,26 @@ pub(super) fn poll_pending<F: Future>(future: Pin<&mut F>) -> Arc<Wakes> {
     wakes
 }
 
-// Each needs more than half of the units, so they are served one after the other.
 fn tasks_and_threads_of_all_processes_are_served_in_order() {
-    let segment = small_segment();
-    let budget = budget(&segment);
+    let budget = budget(&small_segment());
     for _ in 0..scale::rounds(4) {
-        let served = &shared_words()[0];
-        budget.try_acquire(LIMIT).expect("units are available");
-        let waiters: Vec<_> = (0..6_u64)
-            .map(|number| {
-                let units = [60, 51, 90, 70, LIMIT, 55][number as usize];
-                let before = budget.waiters();
-                let process = fork::start(|| {
-                    let serve = || assert_eq!(served.fetch_add(1, SeqCst), number, "another order");
-                    match number % 3 {
-                        0 => {
-                            budget.acquire(units).expect("open");
-                            serve();
-                            budget.release(units);
-                        }
-                        1 => {
-                            let lease = block_on(budget.acquire_async(units)).expect("open");
-                            serve();
-                            assert_eq!(lease.units(), units);
-                        }
-                        _ => {
-                            let lease = block_on(budget.acquire_owned(units)).expect("open");
-                            serve();
-                            assert_eq!(lease.units(), units);
-                        }
-                    }
-                });
-                until(|| budget.waiters() > before);
-                assert_eq!(budget.try_acquire(1), exhausted(0));
-                process
-            })
-            .collect();
-        for _ in 0..LIMIT {
-            budget.release(1);
-        }
-        for waiter in waiters {
-            fork::finish(waiter).expect("its turn");
-        }
-        assert_eq!((served.load(SeqCst), budget.waiters()), (6, 0));
+        waits_are_served_in_order(&budget, |number, units, serve| match number % 3 {
+            0 => {
+                budget.acquire(units).expect("open");
+                serve();
+                budget.release(units);
+            }
+            1 => {
+                let lease = block_on(budget.acquire_async(units)).expect("open");
+                serve();
+                assert_eq!(lease.units(), units);
+            }
+            _ => {
+                let lease = block_on(budget.acquire_owned(units)).expect("open");
+                serve();
+                assert_eq!(lease.units(), units);
+            }
+        });
         until(|| budget.available() == LIMIT);
     }
 }

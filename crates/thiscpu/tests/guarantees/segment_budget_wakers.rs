@@ -3,8 +3,8 @@
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, mpsc};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 
 use thiscpu_test_support::seccomp::install;
@@ -14,7 +14,7 @@ use super::segment_budget_tasks::poll_pending;
 use super::segment_participants::{Holder, LIMIT, budget, until};
 use crate::common::seccomp::can_filter;
 use crate::common::segment::small_segment;
-use crate::common::{DEFAULT_ONLY, Scenario, scale, scenario, signal};
+use crate::common::{DEFAULT_ONLY, Scenario, scenario, signal};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_budget_wakers::waker_takes_signals_of_sandboxes, DEFAULT_ONLY)
@@ -94,35 +94,59 @@ fn tasks_get_units_of_killed_holder_without_a_thread() {
     }
 }
 
-// One of the tasks may find that the other is about to start the thread.
+/// Whether the thread of the second task runs.
+static RUNS: AtomicBool = AtomicBool::new(false);
+/// Whether the first task asks for a thread.
+static STARTS: AtomicBool = AtomicBool::new(false);
+/// Whether the second task was polled after that.
+static IS_POLLED: AtomicBool = AtomicBool::new(false);
+
+/// Refuses memory, at first only after the second task was polled.
+///
+/// The first request is for the stack of a new thread.
+extern "C" fn refuse_memory(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let is_later = STARTS.swap(true, SeqCst);
+    while !is_later && !IS_POLLED.load(SeqCst) {
+        std::hint::spin_loop();
+    }
+    // SAFETY: the kernel has passed the context of the interrupted call, whose result this is.
+    unsafe {
+        let registers = &raw mut (*context.cast::<libc::ucontext_t>()).uc_mcontext;
+        #[cfg(target_arch = "x86_64")]
+        {
+            (*registers).gregs[libc::REG_RAX as usize] = i64::from(-libc::ENOMEM);
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            (*registers).regs[0] = i64::from(-libc::ENOMEM) as u64;
+        }
+    }
+}
+
+// The second task finds that the first is about to start the thread, which then does not start.
 fn all_tasks_are_woken_when_no_thread_starts() {
     let segment = small_segment();
     let budget = &budget(&segment);
     budget.try_acquire(LIMIT).expect("units are available");
-    let barrier = &Barrier::new(2);
-    let work = |send: mpsc::Sender<usize>| {
-        for _ in 0..scale::rounds(1_000) {
-            let mut future = pin!(budget.acquire_async(10));
-            barrier.wait();
-            let wakes = poll_pending(future.as_mut());
-            barrier.wait();
-            send.send(wakes.0.load(SeqCst)).expect("a receiver");
-        }
+    signal::handle_with_context(libc::SIGSYS, refuse_memory);
+    let second = || {
+        RUNS.store(true, SeqCst);
+        until(|| STARTS.load(SeqCst));
+        let mut future = pin!(budget.acquire_async(10));
+        let wakes = poll_pending(future.as_mut());
+        IS_POLLED.store(true, SeqCst);
+        until(|| wakes.0.load(SeqCst) > 0);
     };
-    let (send, receive) = mpsc::channel();
-    let is_ready = AtomicBool::new(false);
     std::thread::scope(|threads| {
-        for send in [send.clone(), send] {
-            let is_ready = &is_ready;
-            threads.spawn(move || {
-                until(|| is_ready.load(SeqCst));
-                work(send);
-            });
-        }
-        refuse_threads();
-        is_ready.store(true, SeqCst);
+        threads.spawn(second);
+        until(|| RUNS.load(SeqCst));
+        // Not `clone`, during which the C library blocks the signal.
+        let trap = [(libc::SYS_mmap, libc::SECCOMP_RET_TRAP)];
+        install(trap, libc::SECCOMP_RET_ALLOW).expect("a filter");
+        let mut future = pin!(budget.acquire_async(10));
+        let wakes = poll_pending(future.as_mut());
+        assert_eq!(wakes.0.load(SeqCst), 1);
     });
-    assert!(receive.iter().all(|wakes| wakes > 0), "a task is never polled again");
 }
 
 /// A waker that may panic when it is cloned or dropped.
