@@ -1,26 +1,10 @@
 // Leases of budgets that processes share, and acquires that wait without a thread.
-#include "threads.h"
+#include "shared.h"
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-enum { LIMIT = 100 };
-
-static thiscpu_segment *segment;
-
-static thiscpu_shared_budget *budget_of(const char *name) {
-    thiscpu_shared_budget *budget;
-    OK(thiscpu_shared_budget_open(segment, name, LIMIT, &budget));
-    return budget;
-}
-
-static uint64_t held(thiscpu_shared_budget *budget) {
-    uint64_t n;
-    OK(thiscpu_shared_budget_acquired(budget, &n));
-    return n;
-}
 
 static uint64_t units_of(thiscpu_shared_lease *lease) {
     uint64_t n;

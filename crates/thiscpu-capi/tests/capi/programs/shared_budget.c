@@ -1,5 +1,5 @@
 // Processes that share a limit.
-#include "threads.h"
+#include "shared.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -8,25 +8,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LIMIT = 100, ROUNDS = 3000 };
-
-static thiscpu_segment *segment;
-
-static thiscpu_shared_budget *budget_of(const char *name) {
-    thiscpu_shared_budget *budget;
-    OK(thiscpu_shared_budget_open(segment, name, LIMIT, &budget));
-    return budget;
-}
+enum { ROUNDS = 3000 };
 
 static uint64_t available(thiscpu_shared_budget *budget) {
     uint64_t units;
     OK(thiscpu_shared_budget_available(budget, &units));
-    return units;
-}
-
-static uint64_t acquired(thiscpu_shared_budget *budget) {
-    uint64_t units;
-    OK(thiscpu_shared_budget_acquired(budget, &units));
     return units;
 }
 
@@ -41,7 +27,7 @@ static void limit_is_kept(void) {
     RETURNS(THISCPU_STATUS_EXHAUSTED, thiscpu_shared_budget_try_acquire(budget, 41));
     CHECK(strstr(thiscpu_last_error(), "40") != NULL);
     OK(thiscpu_shared_budget_try_acquire(budget, 40));
-    CHECK(available(budget) == 0 && acquired(budget) == 100);
+    CHECK(available(budget) == 0 && held(budget) == 100);
     OK(thiscpu_shared_budget_release(budget, 100));
     CHECK(available(budget) == LIMIT);
     // The budget exists, so it keeps its limit.
@@ -105,7 +91,7 @@ static void units_of_killed_processes_come_back(void) {
         CHECK(read(ready[0], &byte, 1) == 1);
         close(ready[0]);
         close(ready[1]);
-        CHECK(acquired(budget) == 30);
+        CHECK(held(budget) == 30);
         RETURNS(THISCPU_STATUS_EXHAUSTED, thiscpu_shared_budget_try_acquire(budget, 71));
         CHECK(kill(child, SIGKILL) == 0);
         if (i % 2 == 0) {
@@ -156,7 +142,7 @@ static void close_ends_waits_of_others(void) {
     CHECK(closed);
     RETURNS(THISCPU_STATUS_CLOSED, thiscpu_shared_budget_try_acquire(budget, 0));
     OK(thiscpu_shared_budget_release(budget, LIMIT));
-    CHECK(acquired(budget) == 0);
+    CHECK(held(budget) == 0);
     OK(thiscpu_shared_budget_destroy(budget));
 }
 
@@ -209,12 +195,12 @@ static void bad_requests_are_refused(void) {
         _exit(0);
     }
     passes(child);
-    CHECK(acquired(budget) == 7);
+    CHECK(held(budget) == 7);
     close(end[1]);
     for (int i = 0; i < 7; i++) {
         passes(children[i]);
     }
-    CHECK(acquired(budget) == 0);
+    CHECK(held(budget) == 0);
     OK(thiscpu_shared_budget_destroy(budget));
     OK(thiscpu_segment_close(small));
     options.participants = 1000000;
