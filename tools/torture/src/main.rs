@@ -176,37 +176,37 @@ fn serve(plan: &server::Plan, tier: &str) -> ExitCode {
         std::process::exit(FAILED.into());
     };
     let report = server::run(plan, &hung);
-    match print_line(report.to_text(tier).trim_end()) {
-        Err(why) => complain(&why, FAILED),
-        Ok(_) if report.has_failed() => ExitCode::from(FAILED),
-        Ok(_) => ExitCode::SUCCESS,
-    }
+    conclude(report.to_text(tier).trim_end(), report.has_failed())
 }
 
 /// Runs processes that share a segment, and writes the report.
 fn share(plan: &segment::Plan, tier: &str) -> ExitCode {
     note(&format!("seed {}", plan.seed));
-    let report = match segment::run(plan) {
-        Ok(report) => report,
-        Err(why) => return complain(&why, FAILED),
-    };
-    match print_line(&format!("{:<22} {tier}\n{}", "tier", report.text())) {
+    match segment::run(plan) {
+        Ok(report) => conclude(&with_tier(report.text(), tier), report.has_failed()),
         Err(why) => complain(&why, FAILED),
-        Ok(_) if report.has_failed() => ExitCode::from(FAILED),
-        Ok(_) => ExitCode::SUCCESS,
     }
 }
 
 /// Damages and uses images of a segment, and writes the report.
 fn damage(plan: &segment_files::Plan, tier: &str) -> ExitCode {
     note(&format!("seed {}", plan.seed));
-    let report = match segment_files::run(plan) {
-        Ok(report) => report,
-        Err(why) => return complain(&why, FAILED),
-    };
-    match print_line(&format!("{:<22} {tier}\n{}", "tier", report.text())) {
+    match segment_files::run(plan) {
+        Ok(report) => conclude(&with_tier(report.text(), tier), report.has_failed()),
         Err(why) => complain(&why, FAILED),
-        Ok(_) if report.has_failed() => ExitCode::from(FAILED),
+    }
+}
+
+/// Returns a report with a line for the tier before it.
+fn with_tier(report: &str, tier: &str) -> String {
+    format!("{:<22} {tier}\n{report}", "tier")
+}
+
+/// Writes a report, and returns the exit status.
+fn conclude(report: &str, has_failed: bool) -> ExitCode {
+    match print_line(report) {
+        Err(why) => complain(&why, FAILED),
+        Ok(_) if has_failed => ExitCode::from(FAILED),
         Ok(_) => ExitCode::SUCCESS,
     }
 }
