@@ -10,28 +10,15 @@ use crate::budget::TryAcquireError;
 /// In shared mode, one operation of so many ends it.
 const SHARED_OPERATIONS: u64 = if cfg!(thiscpu_model) { 8 } else { 64 };
 
-/// The most units that one addition releases.
-///
-/// A pair has room for as many as hundreds of threads can release at once, whether they hold them
-/// or not, before the first of them brings the excess to the pool.
-const RELEASE_MAX: u64 = if cfg!(thiscpu_model) { UNITS_MAX / 2 } else { 1 << 22 };
-
 impl Pairs {
     /// Acquires `n` units, if a participant has the credit in a lane.
-    #[inline(always)]
     pub(crate) fn acquire(&self, me: Participant, lane: u32, n: u64) -> bool {
         self.get(me.slot, lane).is_some_and(|pair| pair.acquire(n))
     }
 
     /// Releases `n` units to the pair of a participant in a lane, if the pair is open.
-    ///
-    /// Returns `Closed`, and does nothing, if `n` is so large that it might not fit into the pair.
-    #[inline(always)]
     pub(crate) fn release(&self, me: Participant, lane: u32, n: u64) -> Released {
-        match self.get(me.slot, lane) {
-            Some(pair) if n <= RELEASE_MAX => pair.release(n),
-            _ => Released::Closed,
-        }
+        self.get(me.slot, lane).map_or(Released::Closed, |pair| pair.release(n))
     }
 }
 
@@ -40,7 +27,6 @@ impl Parts<'_> {
     ///
     /// Takes credit of this participant in the lane by one exchange, or units of the pool. The
     /// lane must be one of the budget.
-    #[inline(always)]
     pub(crate) fn try_acquire(
         &self,
         me: Participant,

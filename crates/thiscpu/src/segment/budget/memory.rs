@@ -98,6 +98,18 @@ impl Pairs {
         Some(unsafe { &*self.first.byte_add(at) })
     }
 
+    /// Returns the pair of a slot in a lane.
+    ///
+    /// # Safety
+    ///
+    /// The slot must be below the number of slots, and the lane below [`lanes`](Self::lanes).
+    #[cfg(not(thiscpu_model))]
+    #[inline(always)]
+    pub(crate) unsafe fn get_unchecked(&self, slot: usize, lane: u32) -> &Pair {
+        // SAFETY: slot and lane are below their numbers, so `new`'s caller guarantees the pair.
+        unsafe { &*self.first.add(slot).byte_add(lane as usize * self.stride) }
+    }
+
     /// Returns the pairs of a slot, in all lanes.
     pub(super) fn of(&self, slot: u32) -> impl Iterator<Item = &Pair> {
         (0..self.lanes).filter_map(move |lane| self.get(slot, lane))

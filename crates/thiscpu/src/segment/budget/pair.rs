@@ -13,13 +13,19 @@
 //! one CPU and release on another all the time, so held wraps around. Only sums over all pairs of
 //! a participant have a meaning, and they are correct modulo 2^32.
 
-use super::pool::{Kind, Mode, State, VERSION_BITS};
+use super::pool::{Kind, Mode, State, UNITS_MAX, VERSION_BITS};
 use crate::sys::double::Double;
 
 const HELD_AT: u32 = if cfg!(thiscpu_model) { 16 } else { 32 };
 const OPEN: u64 = 1 << (HELD_AT - 1);
 const CREDIT: u64 = OPEN - 1;
 const OUT_BITS: u32 = if cfg!(thiscpu_model) { 15 } else { 32 };
+
+/// The most units that one addition releases.
+///
+/// A pair has room for as many as hundreds of threads can release at once, whether they hold them
+/// or not, before the first of them brings the excess to the pool.
+const RELEASE_MAX: u64 = if cfg!(thiscpu_model) { UNITS_MAX / 2 } else { 1 << 22 };
 
 /// The result of a release to a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +62,14 @@ impl First {
 
     pub(super) fn is_open(self) -> bool {
         self.0 & OPEN != 0
+    }
+
+    /// Returns whether the pair is open and has credit for `n` units.
+    ///
+    /// One comparison, because the bit of open pairs is next to the credit.
+    #[inline(always)]
+    fn has(self, n: u64) -> bool {
+        n <= CREDIT && self.0 & (OPEN | CREDIT) >= OPEN + n
     }
 
     /// Returns whether the pair is closed and empty, and no units are held.
@@ -149,10 +163,10 @@ impl Pair {
     /// One exchange of the first word, which is the commit. Not an addition, because an overdraw
     /// would hide free units from a refusal.
     #[inline(always)]
-    pub(super) fn acquire(&self, n: u64) -> bool {
+    pub(crate) fn acquire(&self, n: u64) -> bool {
         loop {
             let old = self.first();
-            if !old.is_open() || old.credit() < n {
+            if !old.has(n) {
                 return false;
             }
             let new = old.0.wrapping_add(n << HELD_AT).wrapping_sub(n);
@@ -167,9 +181,10 @@ impl Pair {
     /// Releases `n` units to the pair, if it is open.
     ///
     /// One addition to the first word, which is the commit if its old value was open.
+    /// Returns `Closed`, and does nothing, if `n` is so large that it might not fit into the pair.
     #[inline(always)]
-    pub(super) fn release(&self, n: u64) -> Released {
-        if !self.first().is_open() {
+    pub(crate) fn release(&self, n: u64) -> Released {
+        if n > RELEASE_MAX || !self.first().is_open() {
             return Released::Closed;
         }
         let old = First(self.0.add_first(n.wrapping_sub(n << HELD_AT)));

@@ -8,10 +8,21 @@ use crate::sys::machine::Machine as _;
 use crate::sys::rseq;
 use crate::sys::startup;
 
+/// Returns the number of the CPU that this thread is on, or any other number.
+#[inline(always)]
+pub(in crate::segment) fn number() -> u32 {
+    rseq::cpu_or_any()
+}
+
 /// Returns a lane below `count`: usually that of the CPU that this thread is on.
 #[inline(always)]
 pub(in crate::segment) fn lane(count: u32) -> u32 {
-    let cpu = rseq::cpu_or_any();
+    lane_of(number(), count)
+}
+
+/// Returns a lane below `count` for a result of [`number`].
+#[inline(always)]
+pub(in crate::segment) fn lane_of(cpu: u32, count: u32) -> u32 {
     if cpu < count { cpu } else { other_lane(count) }
 }
 

@@ -22,11 +22,7 @@ pub(in crate::segment) struct Membership {
     next: AtomicPtr<Membership>,
     /// Whether it belongs to an attached segment.
     is_taken: AtomicBool,
-    /// The slot and its generation, or 0.
-    ///
-    /// The word lies on a page that children find wiped. If the kernel cannot wipe pages, the
-    /// handler clears the word in children.
-    word: &'static AtomicU64,
+    own_slot: OwnSlot,
     /// Held by the thread that takes a slot, or opens the file again.
     pub(in crate::segment) lock: Lock,
     /// The description that holds the lock of the slot, or a copy of the parent's.
@@ -34,6 +30,14 @@ pub(in crate::segment) struct Membership {
     /// When the file was last looked at, in nanoseconds.
     pub(in crate::segment) checked_at: AtomicU64,
 }
+
+/// The word that says which slot this process has taken: the slot and its generation, or 0.
+///
+/// It lies on a page that children find wiped. If the kernel cannot wipe pages, the handler clears
+/// the word in children. Handles copy the address, because each load on the way to a pair delays
+/// the locked instruction.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::segment) struct OwnSlot(&'static AtomicU64);
 
 /// The bits of the word that hold the slot plus 1; the others hold its generation.
 const SLOT_BITS: u32 = 16;
@@ -76,7 +80,7 @@ impl Membership {
             let new = Box::leak(Box::new(Membership {
                 next: AtomicPtr::new(ptr::null_mut()),
                 is_taken: AtomicBool::new(true),
-                word: new_word(),
+                own_slot: OwnSlot(new_word()),
                 lock: Lock::new(),
                 file: LockFile::new(),
                 checked_at: AtomicU64::new(0),
@@ -101,25 +105,48 @@ impl Membership {
         self.is_taken.store(false, Release);
     }
 
+    pub(in crate::segment) fn own_slot(&self) -> OwnSlot {
+        self.own_slot
+    }
+
     /// Returns the slot that this process has taken, if it has.
-    #[inline(always)]
     pub(in crate::segment) fn participant(&self) -> Option<Participant> {
-        // Acquire: pairs with the Release in `set_participant`.
-        match self.word.load(Acquire) {
-            0 => None,
-            word => {
-                let slot = u32::from(word as u16) - 1;
-                Some(Participant { slot, generation: word >> SLOT_BITS })
-            }
-        }
+        self.own_slot.participant()
     }
 
     pub(in crate::segment) fn set_participant(&self, participant: Option<Participant>) {
         let word = participant.map_or(0, |Participant { slot, generation }| {
             generation << SLOT_BITS | u64::from(slot + 1)
         });
-        // Release: pairs with the Acquire in `participant`.
-        self.word.store(word, Release);
+        // Release: pairs with the Acquire in `OwnSlot::participant`.
+        self.own_slot.0.store(word, Release);
+    }
+}
+
+impl OwnSlot {
+    /// Returns the number of the slot that this process has taken, if it has.
+    ///
+    /// It is below the number of slots of the segment to which the membership belongs.
+    #[inline(always)]
+    pub(in crate::segment) fn number(self) -> Option<usize> {
+        // Acquire: pairs with the Release in `Membership::set_participant`.
+        match self.0.load(Acquire) {
+            0 => None,
+            word => Some(usize::from(word as u16).wrapping_sub(1)),
+        }
+    }
+
+    /// Returns the slot that this process has taken, if it has.
+    #[inline(always)]
+    pub(in crate::segment) fn participant(self) -> Option<Participant> {
+        // Acquire: pairs with the Release in `Membership::set_participant`.
+        match self.0.load(Acquire) {
+            0 => None,
+            word => {
+                let slot = u32::from(word as u16) - 1;
+                Some(Participant { slot, generation: word >> SLOT_BITS })
+            }
+        }
     }
 }
 

@@ -121,7 +121,7 @@ impl Request {
             && let Some(waiting) = waiting
             && budget.leave_queue(waiting) == Wait::Granted
         {
-            budget.release_by(by, self.n);
+            budget.release(self.n);
         }
         // Drops the waker, which is code of the program. So it comes last.
         budget.member.tasks.remove(task);

@@ -16,12 +16,12 @@ use std::sync::Arc;
 use self::error::SharedAcquireError;
 use crate::budget::TryAcquireError;
 use crate::segment::attached::Segment;
-use crate::segment::budget::{Instant, Participant, Parts, Released, UNITS_MAX};
+use crate::segment::budget::{Instant, Pair, Participant, Parts, Released, UNITS_MAX};
 use crate::segment::file::budgets::BudgetAt;
 use crate::segment::file::error::{SegmentError, SegmentErrorKind};
 use crate::segment::lanes::cpu;
 use crate::segment::member::Member;
-use crate::segment::member::membership::Membership;
+use crate::segment::member::membership::OwnSlot;
 use crate::sys::errno;
 
 /// A limit that processes share, and that holds when any of them is killed.
@@ -111,7 +111,7 @@ use crate::sys::errno;
 #[derive(Clone)]
 pub struct SharedBudget {
     pub(in crate::segment) at: BudgetAt,
-    membership: &'static Membership,
+    own_slot: OwnSlot,
     pub(in crate::segment) member: Arc<Member>,
 }
 
@@ -135,7 +135,8 @@ impl Segment {
         }
         let at = BudgetAt::find_or_make(&member.mapping, name, limit)?;
         member.join().map_err(error)?;
-        Ok(SharedBudget { at, membership: member.membership(), member: Arc::clone(member) })
+        let own_slot = member.membership().own_slot();
+        Ok(SharedBudget { at, own_slot, member: Arc::clone(member) })
     }
 }
 
@@ -157,7 +158,7 @@ impl SharedBudget {
     /// Returns the participant that this process is, if it has a slot.
     #[inline(always)]
     pub(in crate::segment) fn participant(&self) -> Option<Participant> {
-        self.membership.participant()
+        self.own_slot.participant()
     }
 
     /// Returns the participant that this process is; takes a slot if it has none.
@@ -194,26 +195,38 @@ impl SharedBudget {
     /// [`Lost`](SharedAcquireError::Lost) if somebody has shortened the segment's file.
     #[inline]
     pub fn try_acquire(&self, n: u64) -> Result<(), SharedAcquireError> {
-        let (me, lane) = (self.joined()?, self.lane());
-        match self.at.pairs().acquire(me, lane, n) {
+        match self.acquire_own(n) {
             true => Ok(()),
-            false => self.acquire_from_pool(me, lane, n),
+            false => self.acquire_slow(n),
         }
     }
 
-    /// Acquires `n` units of the pool, out of line.
+    /// Calls `f` with the pair of this process on a CPU, if it has a slot, and the CPU a lane.
     ///
-    /// Here the parts of the budget are stored on the stack. On the fast path, the locked
-    /// instruction would wait for these stores.
+    /// A locked instruction follows, and waits for all that precedes it. So nothing is called or
+    /// stored here, and nothing is compared that is known.
+    #[inline(always)]
+    fn on_own_pair<T>(&self, cpu: u32, f: impl FnOnce(&Pair) -> T) -> Option<T> {
+        let (slot, pairs) = (self.own_slot.number()?, self.at.pairs());
+        if cpu >= pairs.lanes() {
+            return None;
+        }
+        // SAFETY: the lane was compared. `Segment::budget` has made this handle with the membership
+        // and the pairs of one `Member`, which it keeps alive. So the slot has a pair among these.
+        Some(f(unsafe { pairs.get_unchecked(slot, cpu) }))
+    }
+
+    /// Acquires `n` units, if this process has the credit on this CPU.
+    #[inline(always)]
+    fn acquire_own(&self, n: u64) -> bool {
+        self.on_own_pair(cpu::number(), |pair| pair.acquire(n)) == Some(true)
+    }
+
     #[cold]
     #[inline(never)]
-    fn acquire_from_pool(
-        &self,
-        me: Participant,
-        lane: u32,
-        n: u64,
-    ) -> Result<(), SharedAcquireError> {
-        let acquired = self.parts().acquire_from_pool(me, lane, n, &*self.member);
+    fn acquire_slow(&self, n: u64) -> Result<(), SharedAcquireError> {
+        let (me, lane) = (self.joined()?, self.lane());
+        let acquired = self.parts().try_acquire(me, lane, n, &*self.member);
         acquired.map_err(|error| self.refused(error))
     }
 
@@ -246,10 +259,10 @@ impl SharedBudget {
     /// # }
     /// ```
     pub fn try_acquire_up_to(&self, n: u64) -> u64 {
-        let (Ok(me), lane) = (self.joined(), self.lane()) else { return 0 };
-        if self.at.pairs().acquire(me, lane, n) {
+        if self.acquire_own(n) {
             return n;
         }
+        let (Ok(me), lane) = (self.joined(), self.lane()) else { return 0 };
         if self.member.mapping.is_lost() {
             return 0;
         }
@@ -273,26 +286,27 @@ impl SharedBudget {
     /// there.
     #[inline]
     pub fn release(&self, n: u64) {
-        if let Some(me) = self.participant() {
-            self.release_by(me, n);
+        let cpu = cpu::number();
+        match self.on_own_pair(cpu, |pair| pair.release(n)) {
+            Some(Released::Done) => {}
+            other => self.release_slow(cpu, n, other.unwrap_or(Released::Closed)),
         }
     }
 
-    /// Releases `n` units that a participant of this process has acquired.
-    #[inline(always)]
-    fn release_by(&self, me: Participant, n: u64) {
-        let lane = self.lane();
-        match self.at.pairs().release(me, lane, n) {
-            Released::Done => {}
-            released => self.release_slow(me, lane, n, released),
-        }
-    }
-
-    /// Completes a release that the pair did not take, out of line as `acquire_from_pool` is.
+    /// Completes a release that the pair of a CPU did not take.
     #[cold]
     #[inline(never)]
-    fn release_slow(&self, me: Participant, lane: u32, n: u64, released: Released) {
-        self.parts().release_slow(me, lane, n, released, &*self.member);
+    fn release_slow(&self, cpu: u32, n: u64, released: Released) {
+        let Some(me) = self.participant() else { return };
+        let lane = cpu::lane_of(cpu, self.at.pairs().lanes());
+        let released = match lane == cpu {
+            true => released,
+            // The CPU has no lane.
+            false => self.at.pairs().release(me, lane, n),
+        };
+        if released != Released::Done {
+            self.parts().release_slow(me, lane, n, released, &*self.member);
+        }
     }
 
     /// Returns the state at one instant, after units of the dead came back.
