@@ -98,7 +98,8 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
 }
 
 fn tests(sh: &Shell) -> Cmd<'_> {
-    cmd!(sh, "cargo test --quiet --package thiscpu --test guarantees --")
+    let tests = cmd!(sh, "cargo test --quiet --package thiscpu --test guarantees --");
+    tests.env("THISCPU_TEST_LEVEL", "full")
 }
 
 fn under_seccomp<'a>(sh: &'a Shell, arguments: &Arguments) -> Cmd<'a> {

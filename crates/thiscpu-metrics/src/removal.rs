@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn removed_series_leave_no_memory() {
-        let count = if thiscpu_test_support::is_quick() { 1_000 } else { 20_000 };
+        let count = if thiscpu_test_support::is_full() { 20_000 } else { 1_000 };
         let registry = Registry::builder().group("g", &["member"]).build().unwrap();
         let add = |i: usize| {
             let (name, label) = (format!("n{}", i % 100), i.to_string());

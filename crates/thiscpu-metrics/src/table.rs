@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn look_ups_find_whole_entries_while_others_go() {
         const KEYS: u64 = 64;
-        let rounds = if thiscpu_test_support::is_quick() { 20 } else { 400 };
+        let rounds = if thiscpu_test_support::is_full() { 400 } else { 20 };
         let table = Table::<u64, Arc<Vec<u64>>>::new(Arc::default());
         let (is_over, hits) = (AtomicBool::new(false), AtomicUsize::new(0));
         thread::scope(|scope| {

@@ -5,6 +5,7 @@ pub mod cancellation;
 pub mod child;
 pub mod cpus;
 pub mod errno;
+mod level;
 pub mod memory;
 pub mod painted_stack;
 pub mod program;
@@ -17,6 +18,8 @@ pub mod stats;
 pub mod terminal;
 #[cfg(feature = "tool")]
 pub mod tool;
+
+pub use level::{Level, is_full, is_quick, level, variants};
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -52,21 +55,6 @@ pub fn preloaded_malloc() -> &'static Path {
     LIBRARY.get_or_init(|| build("thiscpu-malloc-preload").join("libthiscpu_malloc.so"))
 }
 
-/// Returns whether `THISCPU_TEST_QUICK=1` asks for a quick run.
-///
-/// Such a run leaves out slow tests, and most variants of others.
-///
-/// # Panics
-///
-/// If the variable has another value.
-pub fn is_quick() -> bool {
-    match std::env::var("THISCPU_TEST_QUICK").as_deref() {
-        Err(_) | Ok("" | "0") => false,
-        Ok("1") => true,
-        Ok(other) => panic!("invalid THISCPU_TEST_QUICK={other:?}: set it to 1, or unset it"),
-    }
-}
-
 /// Returns `THISCPU_TEST_SLOWDOWN`, or 1: how many times slower this machine is than usual.
 ///
 /// Emulated machines and programs under valgrind set it. Deadlines are multiplied by it, and
@@ -84,11 +72,6 @@ pub fn slowdown() -> u32 {
             _ => panic!("invalid THISCPU_TEST_SLOWDOWN={text:?}: set it to a number from 1"),
         },
     })
-}
-
-/// Returns all variants of a test, or only the first in a quick run.
-pub fn variants<T>(all: &[T]) -> &[T] {
-    if is_quick() { &all[..all.len().min(1)] } else { all }
 }
 
 /// Returns whether a tool is installed. If not, prints the command that installs `package`.

@@ -143,7 +143,8 @@ impl Check {
         command
             .args(["--kill-after=5", patience, "cargo"])
             .current_dir(&tree.path)
-            .env("RUST_BACKTRACE", "0");
+            .env("RUST_BACKTRACE", "0")
+            .env("THISCPU_TEST_LEVEL", "full");
         // Tests share the checked tree's target directory, which has the dependencies. Programs and
         // shared objects cannot: those of the mutant would replace those of the checked tree.
         let target = match self.kind {

@@ -137,7 +137,8 @@ fn tests(machine: &Machine, arguments: &Arguments) -> String {
         }
         _ => format!("{SKIPPED} {SKIPPED_ON_LARGE} {}", CHOSEN_ON_LARGE.join(",")),
     };
-    let vars = format!("THISCPU_TEST_SANDBOXES=all THISCPU_TEST_SLOWDOWN={slow}");
+    let vars =
+        format!("THISCPU_TEST_LEVEL=full THISCPU_TEST_SANDBOXES=all THISCPU_TEST_SLOWDOWN={slow}");
     format!("{vars} guarantees --color never --test-threads 4 {chosen}")
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 
-use thiscpu_test_support::{is_quick, program, variants};
+use thiscpu_test_support::{Level, is_quick, level, program, variants};
 
 /// Builds the library and returns the directory that it is in.
 ///
@@ -88,7 +88,8 @@ pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Li
 
 /// Compiles a file once, and links it with the shared and with the static library.
 ///
-/// Returns only the program with the shared library in a quick run.
+/// Returns both programs in a full run. In others, programs of gcc have the shared library, and
+/// programs of clang the static one.
 pub(crate) fn compile_both(source: &str, compiler: &str, options: &[&str]) -> Vec<PathBuf> {
     // clang warns of these where it links nothing.
     let is_for_linker = |option: &str| option.starts_with("-Wl,") || option.ends_with("-pie");
@@ -97,8 +98,12 @@ pub(crate) fn compile_both(source: &str, compiler: &str, options: &[&str]) -> Ve
     let (mut compile, object) = command(source, compiler, &for_compiler, "o");
     assert!(compile.arg("-c").status().expect("the compiler runs").success(), "{source}");
     let object = object.to_str().expect("a UTF-8 path");
-    let linked = variants(&[Linked::Shared, Linked::Static]).iter();
-    linked.map(|&linked| self::compile(object, compiler, options, linked)).collect()
+    let linked: &[_] = match level() {
+        Level::Full => &[Linked::Shared, Linked::Static],
+        _ if compiler.starts_with("clang") => &[Linked::Static],
+        _ => &[Linked::Shared],
+    };
+    linked.iter().map(|&linked| self::compile(object, compiler, options, linked)).collect()
 }
 
 /// Returns a command that compiles a file, and the path of its output.

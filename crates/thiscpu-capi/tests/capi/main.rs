@@ -8,20 +8,20 @@ use std::path::Path;
 use std::process::Command;
 
 use fixture::{Linked, compile, compile_both, compilers, has, libraries, passes, program, run};
-use thiscpu_test_support::{is_quick, preloaded_malloc, variants};
+use thiscpu_test_support::{is_full, is_quick, preloaded_malloc, variants};
 
 const C11: [&str; 2] = ["-std=c11", "-D_GNU_SOURCE"];
 
 /// Runs a program in C11, compiled by gcc and clang, linked statically and dynamically.
 ///
-/// With gcc also without inlined calls.
+/// In a full run with gcc also without inlined calls; see [`compile_both`] for other runs.
 fn run_in_c(source: &str) {
     // Without lazy binding, whose resolver needs stack.
     let options = [&C11[..], &["-Wl,-z,now"]].concat();
     for compiler in compilers(["gcc", "clang"]) {
         compile_both(source, compiler, &options).iter().for_each(|program| passes(program));
     }
-    if has("gcc") && !is_quick() {
+    if has("gcc") && is_full() {
         let options = [&options[..], &["-DTHISCPU_NO_INLINE"]].concat();
         passes(&compile(source, "gcc", &options, Linked::Shared));
     }

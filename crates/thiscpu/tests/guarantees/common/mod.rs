@@ -37,7 +37,7 @@ pub(crate) use self::env::{
 };
 
 pub(crate) use self::objects::{Object, alloc_many, cache_of, close, exhaust, free_all};
-pub(crate) use self::scale::soon;
+pub(crate) use self::scale::{Level, soon};
 pub(crate) use self::single_step::{
     Steps, at_each_step, at_every_nth_step, at_kills, at_sampled_steps, can_single_step,
     conflict_in_handler, fork_at_steps, step_through, stopped_at,
@@ -57,7 +57,7 @@ pub(crate) struct Scenario {
     pub(crate) envs: &'static [&'static Env],
     /// A check that the machine has what the scenario needs, made in a process of its own.
     pub(crate) needs: Option<fn() -> Result<(), String>>,
-    /// Whether quick runs leave the scenario out.
+    /// Whether quick runs leave the scenario out, and usual runs have it in one environment.
     is_slow: bool,
 }
 
@@ -71,6 +71,8 @@ impl Scenario {
     }
 
     /// Marks a scenario that takes too long for quick runs.
+    ///
+    /// Usual runs have it in one environment.
     pub(crate) const fn slow(self) -> Self {
         Scenario { is_slow: true, ..self }
     }
@@ -109,8 +111,13 @@ pub(crate) fn run(scenarios: &[Scenario]) -> ExitCode {
                 continue;
             }
             let obstacle = machine.obstacle(scenario, env);
-            // A quick run takes the first environment that the machine has.
-            let is_last = scale::is_quick() && (obstacle.is_none() || scenario.is_slow);
+            // One environment is the first that the machine has.
+            let has_one = match scale::level() {
+                Level::Quick => true,
+                Level::Usual => scenario.is_slow,
+                Level::Full => false,
+            };
+            let is_last = has_one && (obstacle.is_none() || scenario.is_slow && scale::is_quick());
             trials.push(trial(name, scenario, env, obstacle));
             if is_last {
                 break;

@@ -1,18 +1,24 @@
 //! The number of rounds and the deadlines, scaled for slow machines and quick runs.
 //!
-//! A quick run has one environment for each scenario, a sixteenth of the rounds, fewer stops of
-//! single-stepped operations, and no slow scenarios.
+//! A full run has all rounds and the most stops of single-stepped operations. A usual run has a
+//! quarter of the rounds, fewer stops, and one environment for each slow scenario. A quick run has
+//! a sixteenth of the rounds, the fewest stops, one environment for each scenario, and no slow ones.
 
 use std::time::{Duration, Instant};
 
-pub(crate) use thiscpu_test_support::{is_quick, slowdown as factor};
+pub(crate) use thiscpu_test_support::{Level, is_quick, level, slowdown as factor};
 
 /// The longest wait for an event that usually comes within a few milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Returns how often to repeat what full runs on usual machines repeat `usual` times.
-pub(crate) fn rounds(usual: u64) -> u64 {
-    usual.div_ceil(u64::from(factor()) * if is_quick() { 16 } else { 1 })
+/// Returns how often to repeat what full runs on usual machines repeat `full` times.
+pub(crate) fn rounds(full: u64) -> u64 {
+    let divisor = match level() {
+        Level::Quick => 16,
+        Level::Usual => 4,
+        Level::Full => 1,
+    };
+    full.div_ceil(u64::from(factor()) * divisor)
 }
 
 /// Waits until a condition holds, and returns false if it takes far too long.

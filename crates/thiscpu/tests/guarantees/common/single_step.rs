@@ -6,7 +6,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use super::replay::{self, Replay, Way};
-use super::{fork, futex, scale, signal};
+use super::scale::{self, Level};
+use super::{fork, futex, signal};
 
 /// Checks that this machine can single-step.
 pub(crate) fn can_single_step() -> Result<(), String> {
@@ -149,6 +150,17 @@ fn at_stops(distance: impl Fn(u64) -> u64, mut run: impl FnMut(u64, &Way) -> End
     }
 }
 
+/// Returns how many of the first instructions [`at_sampled_steps`] stops at without a gap.
+///
+/// After `s` instructions, the next stop comes `1 + s / sampled_divisor()` instructions later.
+fn sampled_divisor() -> u64 {
+    match scale::level() {
+        Level::Quick => 4,
+        Level::Usual => 20,
+        Level::Full => 40,
+    }
+}
+
 /// Runs `op` many times, each time stopped at another instruction.
 ///
 /// The stops come at each of the first instructions, and then at fewer and fewer.
@@ -162,9 +174,8 @@ pub(crate) fn at_sampled_steps<R>(
     check: impl Fn(u64, bool, R),
 ) {
     with_conflict(conflict, || {
-        let divisor = if scale::is_quick() { 4 } else { 40 };
         at_stops(
-            |steps| 1 + steps / divisor,
+            |steps| 1 + steps / sampled_divisor(),
             |steps, way| {
                 prepare();
                 let (result, end) = on_way(way, &op);
@@ -187,8 +198,8 @@ pub(crate) enum Steps {
 
 /// Runs `op` stopped at those instructions; at each stop `child` runs in a forked child.
 ///
-/// A child does not disturb `op`, so one run has many stops. `Steps::Sampled` makes several runs
-/// with different stops. `prepare` runs before each run, and `check` gets its result.
+/// A child does not disturb `op`, so one run has many stops. In a full run, `Steps::Sampled` makes
+/// several runs with different stops. `prepare` runs before each run, and `check` gets its result.
 ///
 /// # Panics
 ///
@@ -201,9 +212,12 @@ pub(crate) fn fork_at_steps<R>(
     check: impl Fn(R),
 ) {
     let divisors: &[u64] = match steps {
-        Steps::Sampled if scale::is_quick() => &[4],
-        Steps::Sampled => &[20, 25, 31],
         Steps::Every => &[u64::MAX],
+        Steps::Sampled => match scale::level() {
+            Level::Quick => &[4],
+            Level::Usual => &[25],
+            Level::Full => &[20, 25, 31],
+        },
     };
     // A panic on the other thread would leave this one waiting for it, so this thread panics.
     let failed_after = AtomicU64::new(0);
