@@ -11,7 +11,7 @@ use thiscpu::{Segment, SharedAcquireError, SharedBudget};
 
 use super::segment_kills::{images_of, kill_distance};
 use super::segment_participants::{Holder, LIMIT, budget, exhausted, until};
-use crate::common::segment::{attach, file_of, image_of, small};
+use crate::common::segment::{attach, file_of, image_of, smallest};
 use crate::common::{
     DEFAULT_ONLY, Scenario, at_every_nth_step, at_kills, can_single_step, fork, pin, scale,
     scenario,
@@ -45,7 +45,7 @@ struct Two {
 impl Two {
     fn new() -> Two {
         // Few participants also have few waiters, at which each step looks.
-        let segment = small().participants(8).anonymous().expect("a segment");
+        let segment = smallest().participants(8).anonymous().expect("a segment");
         let second = Segment::from_fd(file_of(&segment).into()).expect("a segment");
         let (own, other) = (budget(&segment), budget(&second));
         own.try_acquire(20).expect("units are available");

@@ -1,5 +1,6 @@
 //! Segments of two processes that share no CPU: exact sums, limits, and units that move.
 
+use std::io::{Read as _, Write as _};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -8,9 +9,10 @@ use thiscpu::Segment;
 use super::segment_participants::{LIMIT, budget, exhausted, until};
 use crate::common::cpuset::Apart;
 use crate::common::segment::{Processes, file_of, shared_words, small_segment};
-use crate::common::{Random, Scenario, TIERS, pin, scale, scenario};
+use crate::common::{DEFAULT_ONLY, Random, Scenario, TIERS, cpuset, pin, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
+    scenario!(segment_cpusets::cgroups_keep_processes_apart, DEFAULT_ONLY).needs(cpuset::can_make),
     scenario!(segment_cpusets::sums_are_exact, TIERS).needs(pin::two_cpus),
     scenario!(segment_cpusets::units_move_to_the_other_side, TIERS).needs(pin::two_cpus),
     scenario!(segment_cpusets::limit_holds, TIERS).needs(pin::two_cpus),
@@ -35,6 +37,21 @@ fn on_both_sides(work: impl Fn(usize, &Segment), check: impl Fn(&Segment)) {
         .finish();
         check(&segment);
     }
+}
+
+// The other scenarios run with cgroups where this one does, and otherwise by affinity only.
+fn cgroups_keep_processes_apart() {
+    let ways = Apart::ways();
+    let by_cpuset = ways.iter().find(|way| matches!(way, Apart::ByCpuset(_)));
+    let by_cpuset = by_cpuset.expect("two cpusets");
+    let allowed = shared_words();
+    Processes::start(2, |side| {
+        by_cpuset.enter(side);
+        let [cpu] = pin::allowed()[..] else { panic!("not one CPU") };
+        allowed[side].store(cpu as u64, SeqCst);
+    })
+    .finish();
+    assert_ne!(allowed[0].load(SeqCst), allowed[1].load(SeqCst));
 }
 
 fn sums_are_exact() {
@@ -68,13 +85,15 @@ fn sums_are_exact() {
 
 // All units are credit of the other side's lane when a side needs them.
 fn units_move_to_the_other_side() {
-    let turn = &shared_words()[0];
+    let turns = [0, 1].map(|_| std::io::pipe().expect("a pipe"));
+    let await_turn = |side: usize| (&turns[side].0).read_exact(&mut [0]).expect("a byte");
+    let give_turn = |side: usize| (&turns[side].1).write_all(&[0]).expect("room");
     let rounds = scale::rounds(2000);
     let work = |side: usize, segment: &Segment| {
         let budget = budget(segment);
         for own in 0..rounds {
-            while turn.load(SeqCst) != 2 * own + side as u64 {
-                std::thread::yield_now();
+            if side == 1 {
+                await_turn(1);
             }
             budget.try_acquire(LIMIT).expect("all units");
             assert_eq!(budget.try_acquire(1), exhausted(0));
@@ -83,12 +102,13 @@ fn units_move_to_the_other_side() {
                 budget.try_acquire(1 + own % 9).expect("units are available");
                 budget.release(1 + own % 9);
             }
-            turn.fetch_add(1, SeqCst);
+            give_turn(1 - side);
+            if side == 0 {
+                await_turn(0);
+            }
         }
     };
-    on_both_sides(work, |segment| {
-        assert_eq!((turn.swap(0, SeqCst), budget(segment).available()), (2 * rounds, LIMIT));
-    });
+    on_both_sides(work, |segment| assert_eq!(budget(segment).available(), LIMIT));
 }
 
 fn limit_holds() {

@@ -10,7 +10,7 @@ use std::sync::{Mutex, OnceLock};
 
 use thiscpu::{Existing, Segment, SharedCounter, SharedCounters};
 
-use crate::common::segment::{Place, attach, file_of, image_of, small, small_segment};
+use crate::common::segment::{Place, attach, file_of, image_of, small, smallest};
 use crate::common::{
     DEFAULT_ONLY, Scenario, at_each_step, at_every_nth_step, at_kills, can_single_step, fork, pin,
     scale, scenario, step_through,
@@ -63,10 +63,12 @@ fn record() {
     unsafe {
         let Recorder { segment, len, images, ref taken } = *recorder;
         let count = taken.load(SeqCst);
-        // Objects are at the beginnings of areas, which begin at multiples of 64 KiB.
+        // Objects are at the beginnings of areas, which begin at multiples of 64 KiB. The first
+        // area also has the index, slots and waiters.
         let differs = |at| {
             let last = images.add((count - 1) * len + at);
-            libc::memcmp(segment.add(at).cast(), last.cast(), 16 << 10) != 0
+            let used = if at == 0 { 32 << 10 } else { 16 << 10 };
+            libc::memcmp(segment.add(at).cast(), last.cast(), used) != 0
         };
         let is_changed = count == 0 || (0..len).step_by(64 << 10).any(differs);
         if is_changed && count < IMAGES_MAX {
@@ -159,7 +161,7 @@ fn in_states(body: impl Fn(&Segment, &SharedCounter, &str)) {
     for (state, to_state) in STATES {
         for nth in 0..2 {
             pin::pin(nth);
-            let segment = small_segment();
+            let segment = smallest().anonymous().expect("a segment");
             let counter = counter(&segment);
             group(&segment).add(1, 5);
             counter.add(1000);
@@ -216,7 +218,7 @@ fn killed_sums_change_no_value() {
 fn killed_makers_leave_the_name_free() {
     // The segment has to grow for the second name.
     for made_before in [&[][..], &["x"], &["x", "y"]] {
-        let segment = small_segment();
+        let segment = smallest().anonymous().expect("a segment");
         counter(&segment).add(1000);
         for name in made_before {
             segment.counters::<100>(name).expect("room");
@@ -237,7 +239,7 @@ fn killed_makers_leave_the_name_free() {
 // Whoever goes on with a killed process's segment may be killed too.
 fn recoveries_may_be_killed() {
     pin::pin(0);
-    let segment = small_segment();
+    let segment = smallest().anonymous().expect("a segment");
     let counter = counter(&segment);
     group(&segment);
     counter.add(1000);
@@ -266,7 +268,7 @@ fn recoveries_may_be_killed() {
 fn shared() -> &'static [(SharedCounter, SharedCounters<3>); 2] {
     static SHARED: OnceLock<[(SharedCounter, SharedCounters<3>); 2]> = OnceLock::new();
     SHARED.get_or_init(|| {
-        let segment = small_segment();
+        let segment = smallest().anonymous().expect("a segment");
         let other = Segment::from_fd(file_of(&segment).into()).expect("a segment");
         [segment, other].map(|segment| (counter(&segment), group(&segment)))
     })
@@ -396,7 +398,7 @@ pub(crate) fn kill_distance(usual: u64) -> u64 {
 }
 
 fn processes_go_on_when_one_is_killed() {
-    let segment = small_segment();
+    let segment = smallest().anonymous().expect("a segment");
     let counter = counter(&segment);
     counter.inc();
     let value = Mutex::new(1);

@@ -11,7 +11,7 @@ use thiscpu::{Segment, SharedBudget};
 use super::segment_budget_kills::assert_recovers;
 use super::segment_kills::{assert_usable, counter, group, images_while};
 use super::segment_participants::{LIMIT, budget};
-use crate::common::segment::{file_of, small};
+use crate::common::segment::{file_of, smallest};
 use crate::common::{DEFAULT_ONLY, Scenario, fork, scale, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -29,7 +29,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 /// Returns a segment with few participants, so that each call looks at few waiters.
 fn small_segment() -> Segment {
-    small().participants(8).anonymous().expect("a segment")
+    smallest().participants(8).anonymous().expect("a segment")
 }
 
 /// Returns the images of a segment while a child runs `op`, after `prepare`.

@@ -3,19 +3,23 @@
 //!
 //! The answers must be as if each operation had happened at one instant.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, mpsc};
 
 use thiscpu::{Counter, PerCpu};
 
 use crate::common::{
-    DEFAULT_ONLY, Scenario, TIERS, assert_bounds_contain, at_each_step, at_sampled_steps,
-    can_single_step, conflict_in_handler, pin, scenario, step_through, stopped_at, to_percpu_mode,
+    DEFAULT_ONLY, Level, Scenario, TIERS, assert_bounds_contain, at_each_step, at_every_nth_step,
+    at_sampled_steps, can_single_step, conflict_in_handler, pin, scale, scenario, step_through,
+    stopped_at, to_percpu_mode,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(single_step::stops_come_at_each_instruction, DEFAULT_ONLY).needs(can_single_step),
+    scenario!(single_step::no_stop_comes_behind_the_operation, DEFAULT_ONLY).needs(can_single_step),
+    scenario!(single_step::sampled_stops_miss_none_of_the_first, DEFAULT_ONLY)
+        .needs(can_single_step),
     scenario!(single_step::answers_hold_during_compare, TIERS).needs(can_single_step),
     scenario!(single_step::sum_holds_while_units_move, TIERS).needs(can_single_step),
     scenario!(single_step::answers_hold_during_set, TIERS).needs(can_single_step),
@@ -269,7 +273,44 @@ fn stops_come_at_each_instruction() {
     let count = at_each_step(op, note_stop, |_, _, ()| ());
     let stopped = take_stops();
     assert!(count > 100 && count as usize == stopped.len(), "{count}, {} stops", stopped.len());
-    // A few more stops come behind the operation, in the code that removes breakpoints.
     let differs = (0..walked.len()).find(|&number| stopped.get(number) != walked.get(number));
     assert_eq!(differs, None, "stops are missing or come elsewhere");
+}
+
+/// Walks in each distance, so that some walks stop after the last instruction.
+fn no_stop_comes_behind_the_operation() {
+    let op = || COUNTER.add(3);
+    op();
+    let check = |steps, is_stopped, ()| {
+        let stops = take_stops().len();
+        assert_eq!(stops, usize::from(is_stopped), "after {steps} instructions");
+    };
+    let length = at_each_step(op, note_stop, check);
+    for distance in 2..=length + 2 {
+        at_every_nth_step(distance, op, note_stop, check);
+    }
+}
+
+fn sampled_stops_miss_none_of_the_first() {
+    // The first instructions that each level stops at, and the divisor of later distances.
+    let first = match scale::level() {
+        Level::Quick => 4,
+        Level::Usual => 20,
+        Level::Full => 40,
+    };
+    let stops = RefCell::new(Vec::new());
+    let op = || {
+        COUNTER.add(3);
+        std::hint::black_box(COUNTER.sum());
+    };
+    let note = |steps, is_long, ()| {
+        if is_long {
+            stops.borrow_mut().push(steps);
+        }
+    };
+    at_sampled_steps(to_value_in_percpu_mode, op, |_| (), note);
+    let stops = stops.into_inner();
+    assert!(stops[..first as usize].iter().copied().eq(1..=first), "{stops:?}");
+    let is_near = |pair: &[u64]| pair[1] - pair[0] <= 1 + pair[0] / first;
+    assert!(stops.windows(2).all(is_near) && stops.len() > 2 * first as usize, "{stops:?}");
 }

@@ -1,7 +1,7 @@
 //! Processes that share no CPU, by their affinity or by cpuset cgroups.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::pin;
 
@@ -19,8 +19,8 @@ pub(crate) struct Cpuset(PathBuf);
 impl Apart {
     /// Returns the ways that this machine has.
     pub(crate) fn ways() -> Vec<Apart> {
-        let cpusets = Cpuset::new(0).zip(Cpuset::new(1));
-        let by_cpuset = cpusets.map(|(first, second)| Apart::ByCpuset([first, second]));
+        let cpusets = Cpuset::new(0).and_then(|first| Ok([first, Cpuset::new(1)?]));
+        let by_cpuset = cpusets.map(Apart::ByCpuset);
         [Apart::ByAffinity].into_iter().chain(by_cpuset).collect()
     }
 
@@ -35,22 +35,30 @@ impl Apart {
     }
 }
 
+/// Checks that this process may make cpusets of two CPUs.
+pub(crate) fn can_make() -> Result<(), String> {
+    pin::two_cpus()?;
+    Cpuset::new(0).map(drop).map_err(|error| format!("needs cpuset cgroups: {error}"))
+}
+
 impl Cpuset {
     /// Makes a cpuset of CPU number `nth`, if this process may.
-    fn new(nth: usize) -> Option<Cpuset> {
-        let name = format!("thiscpu-test-{}-{nth}", std::process::id());
+    fn new(nth: usize) -> io::Result<Cpuset> {
         // Version 1 of cgroups has a directory for each controller.
-        ["/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"].iter().find_map(|root| {
-            let cpuset = Cpuset(Path::new(root).join(&name));
-            fs::create_dir(&cpuset.0).ok()?;
-            let nodes = fs::read_to_string(Path::new(root).join("cpuset.mems"));
-            let nodes = nodes
-                .or_else(|_| fs::read_to_string(Path::new(root).join("cpuset.mems.effective")));
-            let set = |file: &str, value: &str| fs::write(cpuset.0.join(file), value).ok();
-            set("cpuset.cpus", &pin::cpus()[nth % pin::cpus().len()].to_string())?;
-            set("cpuset.mems", nodes.ok()?.trim())?;
-            Some(cpuset)
-        })
+        Cpuset::below("/sys/fs/cgroup/cpuset", nth)
+            .or_else(|_| Cpuset::below("/sys/fs/cgroup", nth))
+    }
+
+    fn below(root: &str, nth: usize) -> io::Result<Cpuset> {
+        let root = Path::new(root);
+        let cpuset = Cpuset(root.join(format!("thiscpu-test-{}-{nth}", std::process::id())));
+        fs::create_dir(&cpuset.0)?;
+        let nodes = fs::read_to_string(root.join("cpuset.mems"))
+            .or_else(|_| fs::read_to_string(root.join("cpuset.mems.effective")))?;
+        let cpu = pin::cpus()[nth % pin::cpus().len()];
+        fs::write(cpuset.0.join("cpuset.cpus"), cpu.to_string())?;
+        fs::write(cpuset.0.join("cpuset.mems"), nodes.trim())?;
+        Ok(cpuset)
     }
 }
 

@@ -313,6 +313,11 @@ pub(super) unsafe fn is_step(info: *const libc::siginfo_t, context: *mut libc::u
             *flags &= !TRAP_FLAG;
             return false;
         }
+        if *flags & TRAP_FLAG == 0 {
+            // The instruction that ended the run cleared the flag. A later run that stepped from
+            // here would step on behind the operation.
+            return false;
+        }
         let record = (*state).record;
         if record as usize != 0 && *record < STEPS_MAX {
             *record += 1;
