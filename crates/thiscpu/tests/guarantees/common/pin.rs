@@ -3,13 +3,24 @@
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
+use super::{process, scale};
 use thiscpu_test_support::cpus;
 pub(crate) use thiscpu_test_support::cpus::{allowed, tid};
 
 /// Returns the CPUs that this process was allowed on at the first call.
+///
+/// Scenarios that run at once begin with different CPUs, because most of them pin a thread to the
+/// first one. On emulated machines all begin with the CPU that never goes offline.
 pub(crate) fn cpus() -> &'static [usize] {
     static CPUS: OnceLock<Vec<usize>> = OnceLock::new();
-    CPUS.get_or_init(allowed)
+    CPUS.get_or_init(|| {
+        let mut cpus = allowed();
+        if scale::factor() == 1 {
+            let first = process::worker() % cpus.len();
+            cpus.rotate_left(first);
+        }
+        cpus
+    })
 }
 
 /// Checks that this process may use two CPUs.

@@ -5,6 +5,7 @@ use std::io::{Read, Seek};
 use std::os::fd::FromRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use thiscpu_test_support::random::SEED;
@@ -19,6 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(180);
 const SCENARIO: &str = "THISCPU_TEST_SCENARIO";
 const ENVIRONMENT: &str = "THISCPU_TEST_ENVIRONMENT";
 const MODE: &str = "THISCPU_TEST_MODE";
+const WORKER: &str = "THISCPU_TEST_WORKER";
 
 /// The mode of a child that runs its scenario.
 pub(crate) const RUN: &str = "run";
@@ -52,6 +54,21 @@ pub(crate) fn run_as_child(scenarios: &[Scenario]) -> Option<ExitCode> {
     })
 }
 
+/// Returns the number of the parent's thread that waits for this child.
+pub(crate) fn worker() -> usize {
+    std::env::var(WORKER).map_or(0, |number| number.parse().expect("a number"))
+}
+
+/// Returns the number of the calling thread, among those that run children.
+fn own_number() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        // Relaxed: only the number matters.
+        static NUMBER: usize = THREADS.fetch_add(1, Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
+
 /// Runs a check in a child; the error is the first line of its output.
 pub(crate) fn ask(
     scenario: &Scenario,
@@ -83,6 +100,7 @@ impl Child {
         let mut command = this_program();
         command.stdout(stdio()).stderr(stdio()).process_group(0);
         command.env(SCENARIO, self.scenario).env(ENVIRONMENT, self.env.name).env(MODE, self.mode);
+        command.env(WORKER, own_number().to_string());
         self.env.apply(&mut command);
         // SAFETY: `end_with_parent` only calls `prctl`, which is async-signal-safe.
         unsafe { command.pre_exec(end_with_parent) };
