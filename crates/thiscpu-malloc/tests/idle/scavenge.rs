@@ -1,6 +1,4 @@
 //! Scavenging: memory that classes keep but do not use is returned.
-//!
-//! One test, because it is about the whole process.
 
 use std::ptr::NonNull;
 use std::thread::sleep;
@@ -8,6 +6,11 @@ use std::time::Duration;
 
 use thiscpu_malloc::{allocate, class_stats, free, stats, trim};
 use thiscpu_test_support::{cpus, is_quick};
+
+pub(crate) const TEST: super::Test = (
+    "scavenge::scavenge_returns_idle_memory_of_other_classes",
+    scavenge_returns_idle_memory_of_other_classes,
+);
 
 const MEBIBYTE: usize = 1 << 20;
 const BYTES: usize = 12 * MEBIBYTE;
@@ -87,7 +90,6 @@ fn while_it_does_not_grow() {
     panic!("{} unused slabs are kept", slabs(512));
 }
 
-#[test]
 fn scavenge_returns_idle_memory_of_other_classes() {
     if is_quick() {
         return;

@@ -1,4 +1,4 @@
-//! The background thread. One test, because it is about the whole process.
+//! The background thread.
 
 use std::fs;
 use std::thread::sleep;
@@ -6,6 +6,11 @@ use std::time::Duration;
 
 use thiscpu_malloc::{allocate, free, set, stats};
 use thiscpu_test_support::{child, is_quick};
+
+pub(crate) const TEST: super::Test = (
+    "background_thread::background_thread_returns_memory_of_idle_process",
+    background_thread_returns_memory_of_idle_process,
+);
 
 const MEBIBYTE: usize = 1 << 20;
 /// The most looks to wait for something that takes a few seconds.
@@ -99,7 +104,6 @@ fn thread_ends_and_starts_again() {
 }
 
 /// Runs all cases at once, each in a child of fork, because each is about a whole process.
-#[test]
 fn background_thread_returns_memory_of_idle_process() {
     if is_quick() {
         return;

@@ -1,6 +1,4 @@
 //! Large blocks are advised to use huge pages once they were seen to be dense.
-//!
-//! One test, because it is about the whole process.
 
 use std::ptr::NonNull;
 use std::thread::sleep;
@@ -9,6 +7,11 @@ use std::time::Duration;
 use thiscpu_malloc::{allocate, free, resize, set};
 use thiscpu_test_support::is_quick;
 use thiscpu_test_support::memory::{Mapping, mappings, reports_flags};
+
+pub(crate) const TEST: super::Test = (
+    "large_density::dense_blocks_are_advised_and_sparse_ones_are_not",
+    dense_blocks_are_advised_and_sparse_ones_are_not,
+);
 
 const MIB: usize = 1 << 20;
 
@@ -49,7 +52,6 @@ fn give_back(block: NonNull<u8>) {
     unsafe { free(block) };
 }
 
-#[test]
 fn dense_blocks_are_advised_and_sparse_ones_are_not() {
     // SAFETY: sysconf has no preconditions.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

@@ -1,6 +1,4 @@
 //! Slabs are advised to use huge pages once there are many, until some of them are returned.
-//!
-//! One test, because it is about the whole process.
 
 use std::ptr::NonNull;
 use std::thread::sleep;
@@ -9,6 +7,11 @@ use std::time::Duration;
 use thiscpu_malloc::{allocate, free, stats, trim};
 use thiscpu_test_support::is_quick;
 use thiscpu_test_support::memory::{mappings, reports_flags};
+
+pub(crate) const TEST: super::Test = (
+    "slab_huge_pages::slabs_advise_huge_pages_while_they_fill_them",
+    slabs_advise_huge_pages_while_they_fill_them,
+);
 
 const MIB: usize = 1 << 20;
 const ALL: usize = 64 * MIB;
@@ -38,7 +41,6 @@ fn can_advise() -> bool {
     is_one && page == 4096 && std::fs::exists("/sys/kernel/mm/transparent_hugepage").expect("/sys")
 }
 
-#[test]
 fn slabs_advise_huge_pages_while_they_fill_them() {
     if !reports_flags() || !can_advise() {
         return eprintln!("skipped: slabs are not advised here, or the kernel does not report it");
