@@ -481,7 +481,7 @@ typedef struct thiscpu_ledger thiscpu_ledger;
 typedef struct thiscpu_pair thiscpu_pair;
 
 /**
- * Objects of a cache, allocated in advance. Rust: `RawPrefilled`.
+ * Objects of a cache, allocated in advance. Rust: `RawPrefilled`, `ConstructedPrefilled`.
  *
  * - Threads: one thread at a time may use it.
  * - Lifetime: from `thiscpu_cache_prefill`, or `thiscpu_constructed_cache_prefill`, to

@@ -10,7 +10,7 @@ use crate::cache::ThiscpuCache;
 use crate::ffi::{catch, create, deref, destroy, write};
 use crate::status::Status;
 
-/// Objects of a cache, allocated in advance. Rust: `RawPrefilled`.
+/// Objects of a cache, allocated in advance. Rust: `RawPrefilled`, `ConstructedPrefilled`.
 ///
 /// - Threads: one thread at a time may use it.
 /// - Lifetime: from `thiscpu_cache_prefill`, or `thiscpu_constructed_cache_prefill`, to

@@ -182,8 +182,8 @@ pub use segment::{
     SharedLease, SharedOwnedLease,
 };
 pub use slab::{
-    Cache, CacheBox, CacheInUse, CacheStats, Constructed, ConstructedCache, Prefilled, RawCache,
-    RawPrefilled,
+    Cache, CacheBox, CacheInUse, CacheStats, Constructed, ConstructedCache, ConstructedPrefilled,
+    Prefilled, RawCache, RawPrefilled,
 };
 pub use sys::cpu_set::CpuSet;
 pub use sys::degradation::{Degradation, DegradationKind, degradations, shared_lane_calls};

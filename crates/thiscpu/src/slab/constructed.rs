@@ -145,19 +145,23 @@ impl<T> ConstructedCache<T> {
         RawCache::constructed(layout, lifecycle)
     }
 
+    #[inline(always)]
+    pub(super) fn raw(&self) -> Option<&'static RawCache> {
+        self.raw.get_or_init(|| Self::make_raw(self.make))
+    }
+
     /// Allocates an object with its value, which is new or as its last user left it.
     ///
     /// # Panics
     ///
     /// If the constructor does; the object is freed then. If `THISCPU_TIER` has a wrong value. If
     /// there is no memory, calls [`handle_alloc_error`](std::alloc::handle_alloc_error), as Rust's
-    /// allocations do.
+    /// allocations do; [`prefill`](Self::prefill) provides objects for code in which that must not
+    /// happen.
     #[inline(always)]
     pub fn alloc(&self) -> Constructed<T> {
-        let object = self.raw.get_or_init(|| Self::make_raw(self.make)).and_then(|cache| {
-            let object = cache.alloc_constructed()?.cast();
-            Some(Constructed { object, cache, owns: PhantomData })
-        });
+        let object =
+            self.raw().and_then(|cache| Some(Constructed::new(cache.alloc_constructed()?, cache)));
         match object {
             Some(object) => object,
             None => std::alloc::handle_alloc_error(Layout::new::<T>()),
@@ -200,21 +204,28 @@ impl<T> ConstructedCache<T> {
         CacheInUse::unless_released(self, released)
     }
 
-    /// Releases the raw cache, although drops may panic; then resumes the first panic.
     fn release(&self) -> Result<(), usize> {
-        let mut first = None;
-        let result = loop {
-            // Nothing uses a value whose drop has panicked, and the cache is as consistent as after
-            // a drop without a panic.
-            match catch_unwind(AssertUnwindSafe(|| self.raw.release())) {
-                Ok(result) => break result,
-                Err(another) => first = first.or(Some(another)),
-            }
-        };
-        match first {
-            Some(panic) => resume_unwind(panic),
-            None => result,
+        // Nothing uses a value whose drop has panicked, and the cache is as consistent as after a
+        // drop without a panic.
+        despite_panics(|| self.raw.release())
+    }
+}
+
+/// Calls `step` until it returns without a panic, then resumes the first panic.
+///
+/// A thread that is unwinding already goes on with that: a second panic would end the process.
+pub(super) fn despite_panics<R>(mut step: impl FnMut() -> R) -> R {
+    let unwinding = std::thread::panicking();
+    let mut first = None;
+    let result = loop {
+        match catch_unwind(AssertUnwindSafe(&mut step)) {
+            Ok(result) => break result,
+            Err(another) => first = first.or(Some(another)),
         }
+    };
+    match first {
+        Some(panic) if !unwinding => resume_unwind(panic),
+        _ => result,
     }
 }
 
@@ -247,6 +258,14 @@ pub struct Constructed<T> {
 }
 
 owning_pointer!(Constructed);
+
+impl<T> Constructed<T> {
+    /// Owns an allocated object of a cache, which holds a `T`.
+    #[inline(always)]
+    pub(super) fn new(object: NonNull<u8>, cache: &'static RawCache) -> Constructed<T> {
+        Constructed { object: object.cast(), cache, owns: PhantomData }
+    }
+}
 
 impl<T> Drop for Constructed<T> {
     #[inline(always)]

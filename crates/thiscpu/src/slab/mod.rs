@@ -18,7 +18,7 @@ mod stats;
 
 pub use cache::{Cache, CacheBox};
 pub use constructed::{Constructed, ConstructedCache};
-pub use prefill::{Prefilled, RawPrefilled};
+pub use prefill::{ConstructedPrefilled, Prefilled, RawPrefilled};
 pub use raw::{CacheInUse, GATE_AND_KEY_OFFSETS, RawCache};
 #[cfg(not(thiscpu_model))]
 pub use raw_constructed::RawConstructedCache;

@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use super::cache::{Cache, CacheBox, UninitObject};
+use super::constructed::{Constructed, ConstructedCache, despite_panics};
 use super::raw::RawCache;
 use crate::error::Error;
 
@@ -88,15 +89,19 @@ impl RawPrefilled<'_> {
 
 impl Drop for RawPrefilled<'_> {
     fn drop(&mut self) {
-        while let Some(object) = self.alloc() {
-            // SAFETY: the object is from this cache, and this value owned it.
-            unsafe {
-                match self.mark {
-                    0 => self.cache.free(object),
-                    _ => self.cache.free_constructed(object),
+        // A free may drop values of unneeded slabs. If such a drop panics, the object is freed, and
+        // the others remain.
+        despite_panics(|| {
+            while let Some(object) = self.alloc() {
+                // SAFETY: the object is from this cache, and this value owned it.
+                unsafe {
+                    match self.mark {
+                        0 => self.cache.free(object),
+                        _ => self.cache.free_constructed(object),
+                    }
                 }
             }
-        }
+        });
     }
 }
 
@@ -172,5 +177,89 @@ impl<T> Prefilled<T> {
 impl<T> fmt::Debug for Prefilled<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Prefilled").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// Objects of a [`ConstructedCache`], allocated in advance. Dropping it frees those left.
+///
+/// Their values are constructed. A free may drop values of unneeded slabs, as that of a
+/// [`Constructed`] may.
+///
+/// ```
+/// static BUFFERS: thiscpu::ConstructedCache<Vec<u8>> =
+///     thiscpu::ConstructedCache::new(|| Vec::with_capacity(4096));
+///
+/// // This may fail, and runs the constructor:
+/// let mut buffers = BUFFERS.prefill(2)?;
+/// // This cannot fail, and allocates nothing:
+/// let mut buffer = buffers.alloc().unwrap();
+/// buffer.extend_from_slice(b"GET /");
+/// assert_eq!(buffers.len(), 1);
+/// # buffer.clear();
+/// # Ok::<(), thiscpu::Error>(())
+/// ```
+pub struct ConstructedPrefilled<T> {
+    /// `None` once no object is left, so that the cache may then be closed.
+    raw: Option<RawPrefilled<'static>>,
+    /// The objects hold values.
+    owns: PhantomData<T>,
+}
+
+impl<T> ConstructedCache<T> {
+    /// Allocates `n` objects in advance, for code in which an allocation must not fail.
+    ///
+    /// Costs as much as `n` calls of [`alloc`](Self::alloc), and waits for the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoMemory`]; then none of them is kept.
+    ///
+    /// # Panics
+    ///
+    /// If the constructor does; then none of them is kept.
+    pub fn prefill(&self, n: usize) -> Result<ConstructedPrefilled<T>, Error> {
+        let none = || Error::NoMemory { objects: n, bytes: size_of::<T>() };
+        let raw = match n {
+            0 => None,
+            _ => {
+                let cache = self.raw().ok_or_else(none)?;
+                let alloc = || cache.alloc_constructed().ok_or_else(none);
+                Some(RawPrefilled::filled(cache, n, alloc)?)
+            }
+        };
+        Ok(ConstructedPrefilled { raw, owns: PhantomData })
+    }
+}
+
+impl<T> ConstructedPrefilled<T> {
+    /// Returns how many objects are left.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.raw.as_ref().map_or(0, RawPrefilled::len)
+    }
+
+    /// Returns whether no object is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes one of the objects with its value, as [`ConstructedCache::alloc`] returns it.
+    ///
+    /// Returns `None` if no object is left. Costs a few instructions, needs no memory, and runs no
+    /// constructor.
+    pub fn alloc(&mut self) -> Option<Constructed<T>> {
+        let raw = self.raw.as_mut()?;
+        let object = Constructed::new(raw.alloc()?, raw.cache);
+        if self.is_empty() {
+            self.raw = None;
+        }
+        Some(object)
+    }
+}
+
+impl<T> fmt::Debug for ConstructedPrefilled<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConstructedPrefilled").field("len", &self.len()).finish_non_exhaustive()
     }
 }

@@ -49,6 +49,7 @@ mod single_step;
 mod slab;
 mod slab_constructed;
 mod slab_constructed_forks;
+mod slab_constructed_prefill;
 mod slab_direct;
 mod slab_forks;
 mod slab_free_pages;
@@ -81,11 +82,10 @@ fn main() -> ExitCode {
         properties, sandbox, segment, segment_budget, segment_budget_kills,
         segment_budget_over_release, segment_budget_tasks, segment_budget_wakers,
         segment_cpusets, segment_files, segment_kills, segment_lost, segment_objects,
-        segment_participants,
-        segment_processes, segment_slots, segment_traced, segment_versions, segment_view,
-        signals, single_step, slab, slab_constructed, slab_constructed_forks, slab_direct,
-        slab_forks, slab_free_pages, slab_heap_errors, slab_low_memory, slab_memory,
-        slab_sandbox, slab_shards, stack_use, stacks, sums, thread_exit, tiers, vforks,
-        words
+        segment_participants, segment_processes, segment_slots, segment_traced,
+        segment_versions, segment_view, signals, single_step, slab, slab_constructed,
+        slab_constructed_forks, slab_constructed_prefill, slab_direct, slab_forks,
+        slab_free_pages, slab_heap_errors, slab_low_memory, slab_memory, slab_sandbox,
+        slab_shards, stack_use, stacks, sums, thread_exit, tiers, vforks, words
     })
 }

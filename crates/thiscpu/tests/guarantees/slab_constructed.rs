@@ -40,7 +40,7 @@ pub(crate) fn alive() -> usize {
 /// A value that has its number twice, once in memory of its own.
 pub(crate) struct Value {
     number: usize,
-    uses: u64,
+    pub(crate) uses: u64,
     text: String,
 }
 
@@ -185,21 +185,26 @@ fn values_of_any_layout_can_be_constructed() {
 
 static PANICS: AtomicBool = AtomicBool::new(false);
 
-fn panic_now_and_then(count: &AtomicUsize) {
-    if PANICS.load(SeqCst) && count.load(SeqCst).is_multiple_of(3) {
+/// Sets whether calls of `panic_now_and_then` panic.
+pub(crate) fn set_panics(panics: bool) {
+    PANICS.store(panics, SeqCst);
+}
+
+/// Panics in each third call.
+pub(crate) fn panic_now_and_then() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    if PANICS.load(SeqCst) && CALLS.fetch_add(1, SeqCst).is_multiple_of(3) {
         resume_unwind(Box::new("now and then"));
     }
 }
 
 // A value whose constructor panicked can be constructed later, and no memory is lost.
 fn panicking_constructor_loses_nothing() {
-    static CALLS: AtomicUsize = AtomicUsize::new(0);
     let cache = ConstructedCache::new(|| {
-        CALLS.fetch_add(1, SeqCst);
-        panic_now_and_then(&CALLS);
+        panic_now_and_then();
         Value::new()
     });
-    PANICS.store(true, SeqCst);
+    set_panics(true);
     let (mut values, mut panics) = (Vec::new(), 0);
     for _ in 0..1_000 {
         match catch_unwind(AssertUnwindSafe(|| cache.alloc())) {
@@ -212,7 +217,7 @@ fn panicking_constructor_loses_nothing() {
     }
     assert!(panics > 300 && values.len() == 1_000 - panics);
     assert_eq!(alive(), values.len());
-    PANICS.store(false, SeqCst);
+    set_panics(false);
     values.extend((0..1_000).map(|_| cache.alloc()));
     values.iter().for_each(|value| value.check());
     let error = cache.close().expect_err("values are in use");
@@ -228,11 +233,11 @@ fn panicking_destructor_runs_once() {
     impl Drop for Panics {
         fn drop(&mut self) {
             self.0.check();
-            panic_now_and_then(&DROPPED);
+            panic_now_and_then();
         }
     }
     let cache = ConstructedCache::new(|| Panics(Value::new()));
-    PANICS.store(true, SeqCst);
+    set_panics(true);
     drop((0..1_000).map(|_| cache.alloc()).collect::<Vec<_>>());
     assert_eq!(alive(), 1_000);
     let panics = std::iter::from_fn(|| catch_unwind(AssertUnwindSafe(|| cache.shrink())).err());
@@ -248,7 +253,7 @@ fn panicking_destructor_runs_once() {
         assert_eq!(panic.downcast_ref(), Some(&"now and then"));
         assert_eq!(alive(), 0);
     }
-    PANICS.store(false, SeqCst);
+    set_panics(false);
     close(cache);
 }
 
