@@ -626,6 +626,20 @@ thiscpu_metrics_status thiscpu_metrics_show_top(const thiscpu_metrics_registry *
                                                 void *context);
 
 /**
+ * Shows series of the process's thiscpu-malloc: totals, and some of each size class.
+ *
+ * The allocator is `libthiscpu_malloc.so`, preloaded or linked. Without it, all values are 0. The
+ * names begin with `malloc_`. A size class that was never used has no lines. The series cannot be
+ * shown twice. A scrape then also visits the allocator's slabs and lanes.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `REJECTED` if a metric of one of the names exists, and then
+ *   none of the series is shown.
+ * - Blocks: for a current scrape.
+ */
+thiscpu_metrics_status thiscpu_metrics_show_malloc(const thiscpu_metrics_registry *registry);
+
+/**
  * Serves a registry at an address, and stores a handle of the endpoint in `*endpoint`.
  *
  * An address is such as `127.0.0.1:9090`. Port 0 is a free one. Takes two threads. The endpoint

@@ -240,3 +240,21 @@ pub unsafe extern "C" fn thiscpu_metrics_show_top(
         Ok(registry.0.register_with(metric, help, &labels, shown)?)
     })
 }
+
+/// Shows series of the process's thiscpu-malloc: totals, and some of each size class.
+///
+/// The allocator is `libthiscpu_malloc.so`, preloaded or linked. Without it, all values are 0. The
+/// names begin with `malloc_`. A size class that was never used has no lines. The series cannot be
+/// shown twice. A scrape then also visits the allocator's slabs and lanes.
+///
+/// - NULL: not allowed.
+/// - Returns: `OK`, `NULL_POINTER`; `REJECTED` if a metric of one of the names exists, and then
+///   none of the series is shown.
+/// - Blocks: for a current scrape.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_metrics_show_malloc(
+    registry: *const ThiscpuMetricsRegistry,
+) -> Status {
+    // SAFETY: the header requires that the handle is null or live.
+    catch(|| Ok(unsafe { deref(registry) }?.0.register_malloc()?))
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use thiscpu_test_support::{build, has};
+use thiscpu_test_support::{build, has, preloaded_malloc};
 
 /// Builds both libraries, and returns a directory with the names that programs look for.
 fn libraries() -> &'static Path {
@@ -36,6 +36,11 @@ fn header() -> PathBuf {
 
 /// Compiles a program in C11, and runs it in each tier. All warnings are errors.
 fn run_in_c(source: &Path, name: &str) {
+    run_in_c_with(source, name, |_| {});
+}
+
+/// Compiles a program in C11, and runs it as `prepare` says, in each tier.
+fn run_in_c_with(source: &Path, name: &str, prepare: impl Fn(&mut Command)) {
     if !has("gcc", "gcc g++") {
         return;
     }
@@ -52,7 +57,9 @@ fn run_in_c(source: &Path, name: &str) {
         compile.arg(format!("-Wl,-rpath,{}", libraries.display()));
         assert!(compile.status().expect("the compiler runs").success(), "{name}, {options:?}");
         for tier in ["", "rseq-cpu", "atomic"] {
-            let output = Command::new(&program).env("THISCPU_TIER", tier).output().unwrap();
+            let mut run = Command::new(&program);
+            prepare(run.env("THISCPU_TIER", tier));
+            let output = run.output().unwrap();
             let message = String::from_utf8_lossy(&output.stderr);
             let status = output.status;
             assert!(status.success(), "{name}, {options:?}, {tier}: {status}\n{message}");
@@ -76,6 +83,16 @@ programs_in_c! {
     buckets_groups_and_exemplars_work_from_c: "options.c",
     structures_are_shown_from_c: "structures.c",
     invalid_arguments_are_reported_as_statuses: "arguments.c",
+}
+
+/// Shows the allocator that is preloaded, and without one no bytes.
+#[test]
+fn malloc_is_shown_from_c() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/malloc.c");
+    run_in_c(&source, "malloc");
+    run_in_c_with(&source, "preloaded-malloc", |run| {
+        run.arg("preloaded").env("LD_PRELOAD", preloaded_malloc());
+    });
 }
 
 /// Compiles and runs the examples in the documents that use this library.

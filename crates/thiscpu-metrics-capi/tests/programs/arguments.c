@@ -138,6 +138,8 @@ static void others(void) {
 
 static void shown(void) {
     static uint64_t is_called;
+    IS_NULL(thiscpu_metrics_show_malloc(NULL));
+    IS_MISALIGNED(thiscpu_metrics_show_malloc(MISALIGNED(registry)));
     IS_NULL(thiscpu_metrics_show(registry, "s", NULL, NULL, 0, NULL, NULL));
     IS_MISALIGNED(thiscpu_metrics_show(MISALIGNED(registry), "s", NULL, NULL, 0, value, NULL));
     IS_MISALIGNED(thiscpu_metrics_show(registry, "s", NULL, MISALIGNED(tenant), 1, value, NULL));
