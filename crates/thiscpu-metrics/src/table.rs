@@ -60,7 +60,7 @@ pub(crate) struct Entry<K, H> {
     pub(crate) handle: H,
 }
 
-/// A handle in a table, which is not freed meanwhile.
+/// A handle in a table, which is not freed meanwhile. It stays on its thread.
 pub(crate) struct Found<'a, H> {
     handle: NonNull<H>,
     _reader: Reader<'a>,
@@ -297,15 +297,13 @@ impl<H> Deref for Found<'_, H> {
     }
 }
 
-// SAFETY: this is a shared reference to a handle, and a count that any thread may change.
-unsafe impl<H: Sync> Send for Found<'_, H> {}
-// SAFETY: a shared reference to it is one to a handle, which threads may share.
-unsafe impl<H: Sync> Sync for Found<'_, H> {}
-
 #[cfg(test)]
 mod tests {
     use std::{
-        sync::atomic::{AtomicBool, AtomicUsize},
+        sync::{
+            Barrier,
+            atomic::{AtomicBool, AtomicUsize},
+        },
         thread,
     };
 
@@ -366,6 +364,30 @@ mod tests {
         drop(found);
         table.readers.collect();
         assert_eq!(Arc::strong_count(&handle), 1);
+    }
+
+    /// Forks while another thread is in the middle of a look-up.
+    #[test]
+    fn child_frees_entry_that_an_interrupted_look_up_has_found() {
+        let (table, step) = (Numbers::new(Arc::default()), Barrier::new(2));
+        let handle = add(&table, 1, 1);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                table.find(1, |_| {
+                    step.wait();
+                    step.wait();
+                    true
+                });
+            });
+            step.wait();
+            let child = thiscpu_test_support::child::status_of(|| {
+                table.evict(&[1]);
+                table.readers.collect();
+                i32::from(Arc::strong_count(&handle) != 1)
+            });
+            step.wait();
+            assert_eq!(child, 0, "the wait status of the child");
+        });
     }
 
     /// Adds, evicts and frees entries while other threads look them up.

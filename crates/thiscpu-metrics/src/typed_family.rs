@@ -65,7 +65,16 @@ struct Core<H> {
 /// A handle of a series, borrowed from a [`Family`].
 ///
 /// It is meant to be used at once. While it exists, the memory of series that are removed from the
-/// registry stays, although they are hidden. Clone the handle to keep it.
+/// registry stays, although they are hidden. Clone the handle to keep it, or to send it to another
+/// thread: the borrowed one stays on its thread.
+///
+/// ```compile_fail,E0277
+/// # fn on_another_thread(handle: thiscpu_metrics::FamilyHandle<'_, thiscpu_metrics::Counter>) {
+/// std::thread::scope(|scope| _ = scope.spawn(move || handle.increment(1)));
+/// # }
+/// ```
+///
+/// It may be used in a child that its thread forks.
 pub struct FamilyHandle<'a, H>(Origin<'a, H>);
 
 enum Origin<'a, H> {
