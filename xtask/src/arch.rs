@@ -16,6 +16,10 @@ display_as_argument!(Arch);
 impl Arch {
     pub(crate) const ALL: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
 
+    pub(crate) fn of_this_machine() -> Arch {
+        if cfg!(target_arch = "x86_64") { Arch::X86_64 } else { Arch::Aarch64 }
+    }
+
     /// Returns the architecture of a binary.
     pub(crate) fn of(image: &Image) -> Arch {
         match image.architecture {

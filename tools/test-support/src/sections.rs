@@ -31,6 +31,12 @@ pub struct Copy {
 }
 
 impl Copy {
+    /// Returns a copy with this range, for tests.
+    pub fn at(name: &str, range: Range<u64>) -> Copy {
+        let (start, end) = (range.start, range.end);
+        Copy { name: name.to_owned(), descriptor: 0, flags: 0, start, end, abort: 0 }
+    }
+
     /// Returns the addresses of its range.
     pub fn range(&self) -> Range<u64> {
         self.start..self.end

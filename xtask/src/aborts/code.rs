@@ -32,6 +32,19 @@ pub(super) struct Line {
     pub(super) ends: bool,
 }
 
+/// An instruction, as far as ways through a function depend on it.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) address: u64,
+    /// Whether the next instruction may follow. Behind a call it does not count as following.
+    pub(super) goes_on: bool,
+    /// The target of a jump.
+    pub(super) target: Option<u64>,
+    pub(super) returns: bool,
+    /// Whether it loads from memory; the load of a return does not count.
+    pub(super) loads: bool,
+}
+
 impl Line {
     pub(super) fn text(&mut self, text: &str) {
         match self.parts.last_mut() {

@@ -93,7 +93,12 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
 }
 
 /// Builds a package's program and returns its path.
-fn build(sh: &Shell, package: &str, flags: &[&str], env: &[(&str, &str)]) -> Result<PathBuf> {
+pub(crate) fn build(
+    sh: &Shell,
+    package: &str,
+    flags: &[&str],
+    env: &[(&str, &str)],
+) -> Result<PathBuf> {
     let build = cmd!(sh, "cargo build --quiet --package {package} {flags...}");
     cargo::executables(build.envs(env.iter().copied()))?.pop().context("cargo has built no program")
 }

@@ -18,6 +18,7 @@ use xshell::Shell;
 
 use self::apt::Apt;
 use self::machine::{Kernel, Machine};
+pub(crate) use self::programs::SYSROOT_COMPILER;
 use crate::arch::Arch;
 use crate::tools;
 
@@ -40,6 +41,15 @@ pub(crate) struct Arguments {
     /// Stop a machine after this many minutes [default: 20, with --full 600]
     #[arg(long)]
     minutes: Option<u64>,
+}
+
+/// Returns the sysroot with Debian's standard library for arm64, which is downloaded once.
+///
+/// Only [`SYSROOT_COMPILER`] can use it.
+pub(crate) fn sysroot(sh: &Shell) -> Result<PathBuf> {
+    let directory = sh.current_dir().join("target/vm");
+    sh.create_dir(&directory)?;
+    programs::sysroot(sh, &Apt::new(sh, directory.join("apt")))
 }
 
 pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {

@@ -18,6 +18,9 @@ const PROGRAMS: [&[&str]; 4] = [
     &["build", "--release", "--package", "thiscpu-aborts", "--features", "c"],
 ];
 
+/// Debian's compiler, which Debian's standard library needs.
+pub(crate) const SYSROOT_COMPILER: &str = "/usr/bin/rustc";
+
 /// Builds the programs and returns their paths, whose file names may end with a hash.
 pub(crate) fn build(sh: &Shell, apt: &Apt, arch: Arch) -> Result<Vec<PathBuf>> {
     ensure!(
@@ -29,8 +32,7 @@ pub(crate) fn build(sh: &Shell, apt: &Apt, arch: Arch) -> Result<Vec<PathBuf>> {
     if arch == Arch::Aarch64 {
         let sysroot = sysroot(sh, apt)?;
         flags += &format!(" -C linker=aarch64-linux-gnu-gcc --sysroot={}", sysroot.display());
-        // Debian's compiler, because Debian's standard library needs it.
-        variables.push(sh.push_env("RUSTC", "/usr/bin/rustc"));
+        variables.push(sh.push_env("RUSTC", SYSROOT_COMPILER));
     }
     // With --target, cargo does not use the flags for build scripts.
     variables.push(sh.push_env("RUSTFLAGS", flags));
@@ -46,7 +48,7 @@ pub(crate) fn build(sh: &Shell, apt: &Apt, arch: Arch) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the sysroot with Debian's standard library for arm64.
-fn sysroot(sh: &Shell, apt: &Apt) -> Result<PathBuf> {
+pub(super) fn sysroot(sh: &Shell, apt: &Apt) -> Result<PathBuf> {
     const PACKAGE: &str = "libstd-rust-web-dev";
     let format = "${Version}";
     let version = cmd!(sh, "dpkg-query --show --showformat {format} {PACKAGE}").quiet().read()?;

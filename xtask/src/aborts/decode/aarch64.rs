@@ -6,9 +6,9 @@ use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction, Opcode, Operand};
 
 use super::HANDLER_MAX;
-use crate::aborts::code::{Code, Line, Part, label};
+use crate::aborts::code::{Code, Line, Part, Step, label};
 
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 /// The number of the zero register.
 const ZERO: u16 = 31;
 
@@ -31,7 +31,36 @@ pub(super) fn decode(image: &Image, copy: &Copy) -> Result<Code> {
     })
 }
 
-fn instructions(bytes: &[u8], address: u64) -> Result<Vec<(u64, Instruction)>> {
+/// Returns the instructions of a function at `address`.
+pub(super) fn steps(code: &[u8], address: u64) -> Result<Vec<Step>> {
+    Ok(instructions(code, address)?.iter().map(|(at, one)| step(*at, one)).collect())
+}
+
+fn step(address: u64, instruction: &Instruction) -> Step {
+    let jumps = matches!(
+        instruction.opcode,
+        Opcode::B | Opcode::Bcc(_) | Opcode::CBZ | Opcode::CBNZ | Opcode::TBZ | Opcode::TBNZ
+    );
+    let leaves = matches!(kind(instruction.opcode), Some(Kind::Calls));
+    let mnemonic = instruction.to_string();
+    Step {
+        address,
+        goes_on: !leaves && instruction.opcode != Opcode::B,
+        target: target(address, instruction).filter(|_| jumps),
+        returns: instruction.opcode == Opcode::RET,
+        loads: ["ld", "cas", "swp"].iter().any(|name| mnemonic.starts_with(name)),
+    }
+}
+
+/// Returns the address that an instruction names by its distance.
+pub(super) fn target(address: u64, instruction: &Instruction) -> Option<u64> {
+    instruction.operands.iter().find_map(|operand| match operand {
+        Operand::PCOffset(offset) => Some(address.wrapping_add_signed(*offset)),
+        _ => None,
+    })
+}
+
+pub(super) fn instructions(bytes: &[u8], address: u64) -> Result<Vec<(u64, Instruction)>> {
     let (words, rest) = bytes.as_chunks::<4>();
     anyhow::ensure!(rest.is_empty(), "its code is not whole instructions");
     let decoder = InstDecoder::default();
@@ -136,18 +165,8 @@ fn kind(opcode: Opcode) -> Option<Kind> {
 }
 
 fn line(copy: &Copy, begins: &[u64], address: u64, instruction: &Instruction) -> Result<Line> {
-    let mut line = Line::default();
-    for token in tokens(&instruction.to_string()) {
-        match register(&token) {
-            Some((number, width)) => line.register(whole(number), width),
-            None => line.text(&token),
-        }
-    }
-    let target = instruction.operands.iter().find_map(|operand| match operand {
-        Operand::PCOffset(offset) => Some(address.wrapping_add_signed(*offset)),
-        _ => None,
-    });
-    if let Some(target) = target {
+    let mut line = text(&instruction.to_string());
+    if let Some(target) = target(address, instruction) {
         let Some(Part::Text(last)) = line.parts.pop() else {
             bail!("`{instruction}` does not end with its target");
         };
@@ -175,8 +194,20 @@ fn line(copy: &Copy, begins: &[u64], address: u64, instruction: &Instruction) ->
     Ok(line)
 }
 
+/// Returns an instruction's text with its registers told apart.
+pub(super) fn text(instruction: &str) -> Line {
+    let mut line = Line::default();
+    for token in tokens(instruction) {
+        match register(&token) {
+            Some((number, width)) => line.register(whole(number), width),
+            None => line.text(&token),
+        }
+    }
+    line
+}
+
 /// Returns the registers that an operand names.
-fn registers(operand: &Operand) -> Vec<String> {
+pub(super) fn registers(operand: &Operand) -> Vec<String> {
     match *operand {
         Operand::Register(_, ZERO) => Vec::new(),
         Operand::Register(_, number) | Operand::RegisterOrSP(_, number) => vec![whole(number)],

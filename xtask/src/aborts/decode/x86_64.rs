@@ -1,6 +1,6 @@
 //! x86-64 instructions.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use iced_x86::{
     Code as InstructionCode, Decoder, DecoderOptions, FlowControl, Formatter as _, FormatterOutput,
     FormatterTextKind, Instruction, InstructionInfoFactory, IntelFormatter, MemorySizeOptions,
@@ -9,7 +9,7 @@ use iced_x86::{
 use thiscpu_test_support::sections::{Copy, Image};
 
 use super::HANDLER_MAX;
-use crate::aborts::code::{Code, Line, label, numbered};
+use crate::aborts::code::{Code, Line, Step, label, numbered};
 
 pub(super) fn decode(image: &Image, copy: &Copy) -> Result<Code> {
     let range = image.code(copy.range())?;
@@ -38,18 +38,44 @@ fn instructions(bytes: &[u8], address: u64) -> impl Iterator<Item = Instruction>
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
 }
 
-/// Returns the text of a call's instructions, on the path through its function that it takes.
-///
-/// Addresses and thread-local offsets, which a linker chooses, have names.
-pub(in crate::aborts) fn path(copy: &Copy, instructions: &[Instruction]) -> String {
-    let lines = instructions.iter().enumerate().map(|(index, instruction)| {
-        let next = instructions.get(index + 1).map_or(0, Instruction::ip);
+/// Returns the instructions of a function at `address`.
+pub(super) fn steps(code: &[u8], address: u64) -> Vec<Step> {
+    instructions(code, address).map(|instruction| step(&instruction)).collect()
+}
+
+fn step(instruction: &Instruction) -> Step {
+    let flow = instruction.flow_control();
+    let (goes_on, jumps) = match flow {
+        FlowControl::Next => (true, false),
+        FlowControl::ConditionalBranch => (true, true),
+        FlowControl::UnconditionalBranch => (false, true),
+        _ => (false, false),
+    };
+    let returns = flow == FlowControl::Return;
+    let mut factory = InstructionInfoFactory::new();
+    let loads = |access| !matches!(access, OpAccess::Write | OpAccess::NoMemAccess);
+    let memory = factory.info(instruction).used_memory();
+    Step {
+        address: instruction.ip(),
+        goes_on,
+        target: Some(instruction.near_branch_target()).filter(|_| jumps),
+        returns,
+        loads: !returns && memory.iter().any(|used| loads(used.access())),
+    }
+}
+
+pub(super) fn path(image: &Image, copy: &Copy, way: &[&Step]) -> Result<String> {
+    let mut lines = Vec::new();
+    for (index, step) in way.iter().enumerate() {
+        let instruction = instructions(image.at(step.address)?, step.address).next();
+        let next = way.get(index + 1).map_or(0, |next| next.address);
         let mut line = Line::default();
         let names = PathNames { descriptor: copy.descriptor, next };
-        formatter(Box::new(names)).format(instruction, &mut line);
-        line
-    });
-    numbered(&lines.collect::<Vec<_>>())
+        let instruction = instruction.context("an instruction is cut off")?;
+        formatter(Box::new(names)).format(&instruction, &mut line);
+        lines.push(line);
+    }
+    Ok(numbered(&lines))
 }
 
 fn formatter(names: Box<dyn SymbolResolver>) -> IntelFormatter {
