@@ -428,6 +428,8 @@ impl machine::Machine for Model {
         now().checker.wake(word as usize, how_many as usize);
     }
 
+    fn prefetch(_: usize) {}
+
     fn pause() {
         now().checker.yield_now();
     }

@@ -1,5 +1,6 @@
 //! Linux: the real [`Machine`].
 
+use core::arch::asm;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use core::time::Duration;
@@ -128,6 +129,21 @@ impl Machine for Linux {
     #[inline(always)]
     fn pause() {
         core::hint::spin_loop();
+    }
+
+    #[inline(always)]
+    fn prefetch(address: usize) {
+        // SAFETY: a prefetch changes no register and no memory, and never faults.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            asm!("prefetcht0 [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+            #[cfg(target_arch = "aarch64")]
+            asm!(
+                "prfm pldl1keep, [{}]",
+                in(reg) address,
+                options(nostack, preserves_flags, readonly)
+            );
+        }
     }
 
     fn reserve(before: usize, bytes: usize, align: usize) -> Result<usize, i32> {

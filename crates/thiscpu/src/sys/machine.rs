@@ -91,6 +91,9 @@ pub(crate) trait Machine {
     /// Lets another thread go on for a moment, in a loop that waits for it.
     fn pause();
 
+    /// Starts to load the cache line of an address, which need not be valid, and goes on.
+    fn prefetch(address: usize);
+
     /// Reserves address space, of which nothing is accessible.
     ///
     /// Returns a multiple of `align`, with `before` reserved bytes before it and `bytes` behind it.

@@ -9,7 +9,10 @@
 //! without pages: that is what a program's first million counters take. Only this library takes
 //! part: no other contender gives the memory of a counter back.
 
-use std::{sync::Mutex, time::Instant};
+use std::{
+    sync::{Barrier, Mutex},
+    time::Instant,
+};
 
 use anyhow::{Context as _, ensure};
 use thiscpu::Counter;
@@ -47,14 +50,17 @@ pub(crate) fn measure(setting: &Setting<'_>) -> Measured {
 
 /// Returns the time to make, use and drop one of `count` new counters, in nanoseconds.
 ///
-/// Each thread makes and uses its share, and then drops it. The memory has no pages: those of
-/// earlier counters have returned to the system.
+/// Each thread makes and uses its share, waits for the others, and then drops it. So no thread uses
+/// memory that another one has dropped. The memory has no pages: those of earlier counters have
+/// returned to the system.
 fn time_per_new_counter(setting: &Setting<'_>, count: usize) -> anyhow::Result<f64> {
     let share = count / setting.threads;
+    let all_are_made = Barrier::new(setting.threads);
     let began = Instant::now();
     setting.cpus.on_each(setting.threads, |_| {
         let mut counters: Vec<Counter> = Vec::with_capacity(share);
         counters.extend((0..share).map(|_| used()));
+        all_are_made.wait();
     })?;
     let busy = setting.threads.min(setting.cpus.len());
     let time = began.elapsed().as_nanos() as f64 * busy as f64;

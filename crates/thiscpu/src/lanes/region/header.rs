@@ -142,6 +142,11 @@ impl Column {
         unsafe { &*state.cast() }
     }
 
+    /// Starts to load the state.
+    pub(super) fn prefetch(self) {
+        Host::prefetch(ptr::from_ref(self.state()) as usize);
+    }
+
     /// Returns the address of the column in lane 0.
     pub(super) fn address(self) -> usize {
         self.region.base() + self.at * column_bytes()
