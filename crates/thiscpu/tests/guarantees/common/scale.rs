@@ -2,7 +2,8 @@
 //!
 //! A full run has all rounds and the most stops of single-stepped operations. A usual run has a
 //! quarter of the rounds, fewer stops, and one environment for each slow scenario. A quick run has
-//! a sixteenth of the rounds, the fewest stops, one environment for each scenario, and no slow ones.
+//! a sixteenth of the rounds, the fewest stops, one environment for each scenario, and leaves out
+//! slow ones.
 
 use std::time::{Duration, Instant};
 
