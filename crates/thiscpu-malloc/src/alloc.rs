@@ -214,6 +214,11 @@ fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> 
         guard::charge(|| rotate_samples(objects));
         return Some(block);
     }
+    // This leaves no memory behind, unlike a trade, so it is a call like those that hit.
+    if let Some(block) = objects.alloc_spare() {
+        decay::count_call();
+        return Some(block);
+    }
     decay::slow_alloc();
     if is_large(class)
         && let Some(block) = large_class::take_near(class, align)

@@ -165,7 +165,13 @@ unsafe extern "C" fn free_flush(block: NonNull<u8>, cell: usize) {
         objects.check(block);
     }
     // SAFETY: the caller guarantees that the block is of this class, marked, and not used any more.
-    unsafe { objects.free_slow(block) };
+    // It is given up by one of these calls only.
+    unsafe {
+        if objects.free_spare(block) {
+            return;
+        }
+        objects.free_slow(block);
+    }
     let class = class_of_cell(cell);
     heap::bound_lane(class);
     decay::slow_free(class);

@@ -49,15 +49,13 @@ pub(crate) fn alloc_or(
 /// would otherwise rarely find one in the lane.
 const NEAR_CLASSES: usize = 3;
 
-/// Takes a block from the spare sheaf of its class, or of a class a little larger.
+/// Takes a block of a class that is a little larger from this CPU's lane.
 ///
 /// The block has not begun.
 pub(crate) fn take_near(class: usize, align: usize) -> Option<NonNull<u8>> {
-    objects(class).alloc_spare().or_else(|| {
-        let larger = class + 1..CLASS_COUNT.min(class + 1 + NEAR_CLASSES);
-        let mut fitting = larger.filter(|&class| size_of_class(class).is_multiple_of(align));
-        fitting.find_map(|class| objects(class).alloc_or(|| None))
-    })
+    let larger = class + 1..CLASS_COUNT.min(class + 1 + NEAR_CLASSES);
+    let mut fitting = larger.filter(|&class| size_of_class(class).is_multiple_of(align));
+    fitting.find_map(|class| objects(class).alloc_or(|| None))
 }
 
 /// Begins a block that was just allocated; returns whether it is known to be all zero.

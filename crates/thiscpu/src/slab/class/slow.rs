@@ -73,6 +73,8 @@ impl<A: Access> Handle<'_, A> {
     }
 
     /// Allocates from the lane's spare sheaf, which becomes the main one; never trades.
+    ///
+    /// Returns `None` if that sheaf has no object either.
     pub fn alloc_spare(self) -> Option<NonNull<u8>> {
         let backend = self.class.backend_if_used()?;
         for _ in 0..ATTEMPTS {
@@ -126,6 +128,33 @@ impl<A: Access> Handle<'_, A> {
         self.free_slow_unchecked(object.as_ptr().expose_provenance());
         // This thread holds no lock here.
         purge::purge_if_due();
+    }
+
+    /// Frees an object into the lane's spare sheaf, which becomes the main one; never trades.
+    ///
+    /// Returns false if that sheaf has no room either. The object is marked as free already.
+    ///
+    /// # Safety
+    ///
+    /// The caller guarantees that `object` is of this class and no longer used.
+    pub unsafe fn free_spare(self, object: NonNull<u8>) -> bool {
+        let Some(backend) = self.class.backend_if_used() else { return false };
+        for _ in 0..ATTEMPTS {
+            let Some(lane) = self.current_lane() else { return false };
+            let (main, spare) = (lane.main().load(), lane.spare().load());
+            if !main.has_room() {
+                if !spare.has_room() {
+                    return false;
+                }
+                self.swap_spare(backend, lane, main, spare);
+            }
+            // SAFETY: the caller guarantees that `object` is of this class and no longer used. It
+            // is given up by the one call that returns true.
+            if unsafe { self.free_marked(object) } {
+                return true;
+            }
+        }
+        false
     }
 
     fn free_slow_unchecked(self, object: usize) {
@@ -241,7 +270,10 @@ impl<A: Access> Handle<'_, A> {
         Attempt::Retry
     }
 
-    /// Makes the spare sheaf the main one.
+    /// Makes the spare sheaf the main one, and fills or empties it to about half its capacity.
+    ///
+    /// A main sheaf that is empty or full after each swap would have to be swapped again by every
+    /// second call of a program that allocates and frees a few objects in turn.
     fn swap_spare(
         self,
         backend: &'static Backend,
@@ -249,8 +281,18 @@ impl<A: Access> Handle<'_, A> {
         main: WordState,
         spare: WordState,
     ) {
-        if let Ok(Some(sheaf)) = self.exchange(lane, lane.spare(), spare, None) {
-            self.install(backend, lane, main, sheaf);
+        let Ok(Some(mut sheaf)) = self.exchange(lane, lane.spare(), spare, None) else { return };
+        if main.is_none() || !sheaf.gains_by_leveling(main.has_objects()) {
+            return self.install(backend, lane, main, sheaf);
+        }
+        // Objects are moved while both sheaves are in no lane, so that no section sees a part.
+        match self.exchange(lane, lane.main(), main, None) {
+            Ok(Some(mut old)) => {
+                sheaf.level(&mut old);
+                self.install(backend, lane, lane.main().load(), sheaf);
+                self.stash(backend, lane, old);
+            }
+            _ => self.stash(backend, lane, sheaf),
         }
     }
 

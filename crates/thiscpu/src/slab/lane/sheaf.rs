@@ -152,6 +152,35 @@ impl Sheaf {
         Some(word(self.top()).load(Relaxed))
     }
 
+    /// Returns whether [`level`](Sheaf::level) would keep this sheaf from being full or empty.
+    pub(in crate::slab) fn gains_by_leveling(&self, is_other_full: bool) -> bool {
+        let half = self.capacity() / 2;
+        half > 0 && if is_other_full { self.count() < half } else { self.count() > half }
+    }
+
+    /// Moves pointers from or to another sheaf, so that this one is about half full.
+    ///
+    /// A sheaf of one pointer stays as it is.
+    pub(in crate::slab) fn level(&mut self, other: &mut Sheaf) {
+        let (half, count) = (self.capacity() / 2, self.count());
+        if half > 0 && count > half {
+            self.move_top(other, (count - half).min(other.capacity() - other.count()));
+        } else if half > 0 {
+            other.move_top(self, (half - count).min(other.count()));
+        }
+    }
+
+    /// Moves the uppermost `count` pointers to another sheaf, which has room for them.
+    fn move_top(&mut self, to: &mut Sheaf, count: usize) {
+        debug_assert!(count <= self.count() && to.count() + count <= to.capacity());
+        let (from, at) = (self.top() - 8 * count, to.top());
+        for offset in (0..count).map(|index| 8 * index) {
+            word(at + offset).store(word(from + offset).load(Relaxed), Relaxed);
+        }
+        self.set_count(self.count() - count);
+        to.set_count(to.count() + count);
+    }
+
     pub(crate) fn retain(mut self, mut is_wanted: impl FnMut(usize) -> bool) -> Sheaf {
         let pointers = self.pointers();
         self.set_count(0);
@@ -314,6 +343,41 @@ mod tests {
             sheaf.push(encoded);
         }
         sheaf.is_scattered(1_000)
+    }
+
+    /// Makes a sheaf with the smallest capacity of at least `capacity`, and with these pointers.
+    fn sheaf_of(capacity: usize, pointers: core::ops::Range<usize>) -> Sheaf {
+        let index = CAPACITIES.iter().position(|&known| known >= capacity);
+        let mut sheaf = alloc(index.unwrap()).unwrap();
+        pointers.for_each(|pointer| sheaf.push(pointer));
+        sheaf
+    }
+
+    /// Levels sheaves of some capacities and counts; returns the counts afterwards.
+    ///
+    /// Asserts that each pointer is still in one of them.
+    fn leveled(capacities: [usize; 2], counts: [usize; 2]) -> [usize; 2] {
+        let mut sheaf = sheaf_of(capacities[0], 1..1 + counts[0]);
+        let mut other = sheaf_of(capacities[1], 1 + counts[0]..1 + counts[0] + counts[1]);
+        sheaf.level(&mut other);
+        let mut all: Vec<usize> = sheaf.pointers().chain(other.pointers()).collect();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(1..1 + counts[0] + counts[1]));
+        [sheaf.count(), other.count()]
+    }
+
+    #[test]
+    fn sheaf_is_leveled_to_half_its_capacity() {
+        assert_eq!(leveled([60, 60], [60, 0]), [30, 30]);
+        assert_eq!(leveled([60, 60], [0, 60]), [30, 30]);
+        assert_eq!(leveled([60, 60], [40, 0]), [30, 10]);
+        // As far as the other sheaf has room, or pointers.
+        assert_eq!(leveled([60, 12], [60, 0]), [48, 12]);
+        assert_eq!(leveled([60, 12], [0, 12]), [12, 0]);
+        assert_eq!(leveled([60, 60], [20, 0]), [20, 0]);
+        // A sheaf of one object would be full again, or empty.
+        assert_eq!(leveled([1, 1], [1, 0]), [1, 0]);
+        assert_eq!(leveled([1, 1], [0, 1]), [0, 1]);
     }
 
     #[test]
