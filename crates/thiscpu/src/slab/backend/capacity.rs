@@ -9,12 +9,20 @@ use crate::sys::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Trades of one barn after which the capacity grows.
 const TRADES_TO_GROW: u64 = 32;
+/// Swaps in all lanes after which the capacity of large objects grows.
+///
+/// A program that keeps as many blocks as two sheaves hold never trades, but swaps all the time.
+const SWAPS_TO_GROW: u32 = 64;
 /// Trades after which it grows beyond the usual limit, if the barn was busy meanwhile.
 const TRADES_TO_GROW_BUSY: u64 = 2048;
 /// Bytes of objects that a sheaf holds at most, unless the smallest capacity exceeds it.
 const BYTES_MAX: usize = 128 * 1024;
 /// Bytes of objects that a sheaf of a busy barn holds at most.
 const BYTES_MAX_BUSY: usize = 1024 * 1024;
+/// Bytes of large objects that a sheaf holds at most, and those of a busy barn.
+///
+/// The lane's limit of large objects applies besides, and makes sheaves smaller again.
+const BYTES_MAX_LARGE: [usize; 2] = [1024 * 1024, 4 * 1024 * 1024];
 /// Bytes of constructed objects in a sheaf: about a slab, because a free may destroy as much.
 const BYTES_MAX_CONSTRUCTED: usize = 64 * 1024;
 /// Bytes of objects that a cache's first sheaves hold at most.
@@ -29,12 +37,15 @@ pub(super) struct Capacity {
     max: u32,
     /// The largest index where a barn is busy.
     max_busy: u32,
+    is_large: bool,
+    swaps: AtomicU32,
 }
 
 impl Capacity {
     /// Creates the capacity of a class of that shape; sheaves of large objects begin with one.
     pub(super) fn of(Shape { size, mark, .. }: Shape, is_large: bool) -> Capacity {
         let [max, max_busy] = match mark {
+            0 if is_large => BYTES_MAX_LARGE,
             0 => [BYTES_MAX, BYTES_MAX_BUSY],
             _ => [BYTES_MAX_CONSTRUCTED; 2],
         };
@@ -46,7 +57,8 @@ impl Capacity {
         };
         let first = index_for(BYTES_FIRST);
         let index = AtomicU32::new(first);
-        Capacity { index, smallest, first, max: index_for(max), max_busy: index_for(max_busy) }
+        let [max, max_busy] = [max, max_busy].map(index_for);
+        Capacity { index, smallest, first, max, max_busy, is_large, swaps: AtomicU32::new(0) }
     }
 
     /// Returns the index of the smallest capacity that this class's sheaves have.
@@ -71,6 +83,26 @@ impl Capacity {
         };
         if is_due {
             self.index.store(index + 1, Relaxed);
+        }
+    }
+
+    /// Grows the capacity of large objects, after a number of swaps.
+    pub(super) fn count_swap(&self) {
+        if !self.is_large {
+            return;
+        }
+        let (index, swaps) = (self.index.load(Relaxed), self.swaps.load(Relaxed).wrapping_add(1));
+        self.swaps.store(swaps, Relaxed);
+        if swaps.is_multiple_of(SWAPS_TO_GROW) && index < self.max {
+            self.index.store(index + 1, Relaxed);
+        }
+    }
+
+    /// Lowers the capacity by one step, if it has grown.
+    pub(super) fn lower(&self) {
+        let index = self.index.load(Relaxed);
+        if index > self.first {
+            self.index.store(index - 1, Relaxed);
         }
     }
 
@@ -111,12 +143,31 @@ mod tests {
     fn sheaf_of_large_objects_begins_with_one() {
         const KIB: usize = 1024;
         for (size, usual, busy) in
-            [(64, 2, 12), (128, 1, 4), (256, 1, 4), (512, 1, 2), (4096, 1, 1)]
+            [(64, 12, 60), (128, 4, 28), (256, 4, 12), (512, 2, 4), (4096, 1, 1)]
         {
             let capacity = Capacity::of(Shape::of_large(size * KIB), true);
             assert_eq!(CAPACITIES[capacity.index()], 1);
             assert_eq!(after(&capacity, 100_000, false), usual, "{size} KiB");
             assert_eq!(after(&capacity, 100_000, true), busy, "{size} KiB");
         }
+    }
+
+    #[test]
+    fn sheaf_of_large_objects_grows_with_swaps_and_shrinks_at_the_limit() {
+        let capacity = Capacity::of(Shape::of_large(64 * 1024), true);
+        let swap = |swaps| (0..swaps).for_each(|_| capacity.count_swap());
+        swap(SWAPS_TO_GROW - 1);
+        assert_eq!(CAPACITIES[capacity.index()], 1);
+        swap(1);
+        assert_eq!(CAPACITIES[capacity.index()], 2);
+        swap(100_000);
+        assert_eq!(CAPACITIES[capacity.index()], 12);
+        capacity.lower();
+        assert_eq!(CAPACITIES[capacity.index()], 4);
+        (0..5).for_each(|_| capacity.lower());
+        assert_eq!(CAPACITIES[capacity.index()], 1);
+        let others = Capacity::of(Shape::of(1024), false);
+        (0..100_000).for_each(|_| others.count_swap());
+        assert_eq!(CAPACITIES[others.index()], 4);
     }
 }

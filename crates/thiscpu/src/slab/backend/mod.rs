@@ -219,8 +219,10 @@ impl Backend {
     pub(super) fn empty_sheaf(&'static self, lane: usize) -> Option<Sheaf> {
         let barn = self.barn(self.current_node(), lane);
         let index = self.capacity.index();
+        // Those of large objects count with their capacity, so larger ones will not do.
+        let most = if self.info.is_large() { CAPACITIES[index] } else { usize::MAX };
         while let Some(sheaf) = barn.pop_empty() {
-            if sheaf.capacity() >= CAPACITIES[index] {
+            if (CAPACITIES[index]..=most).contains(&sheaf.capacity()) {
                 return Some(sheaf);
             }
             sheaf::free(sheaf);
@@ -374,6 +376,16 @@ impl Backend {
 
     pub(super) fn reset_capacity(&self) {
         self.capacity.reset();
+    }
+
+    /// Counts a swap of a lane's sheaves, many of which make the next ones larger.
+    pub(super) fn count_swap(&self) {
+        self.capacity.count_swap();
+    }
+
+    /// Makes new sheaves smaller, after the lane's limit has made one leave.
+    pub(super) fn lower_capacity(&self) {
+        self.capacity.lower();
     }
 
     pub(super) fn remote_frees(&self) -> u64 {

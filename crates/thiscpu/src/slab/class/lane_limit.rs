@@ -68,6 +68,7 @@ impl Group {
             }
         }
         class(own).evict(lane, false);
+        class(own).lower_capacity();
     }
 }
 
@@ -87,6 +88,13 @@ impl<A: Access> Handle<'_, A> {
         slots.into_iter().flatten().all(|slot| self.evict_from(lane, slot))
     }
 
+    /// Makes new sheaves of this class smaller.
+    fn lower_capacity(self) {
+        if let Some(backend) = self.class.backend_if_used() {
+            backend.lower_capacity();
+        }
+    }
+
     fn evict_from(self, lane: CacheCell, slot: SheafWord) -> bool {
         let seen = slot.load();
         if seen.is_none() {
@@ -104,6 +112,7 @@ impl<A: Access> Handle<'_, A> {
         };
         if let (Some(sheaf), Some(backend)) = (taken, self.class.backend_if_used()) {
             backend.put(sheaf, lane.number());
+            backend.lower_capacity();
         }
         true
     }
@@ -137,7 +146,8 @@ impl<A: Access> Handle<'_, A> {
         old
     }
 
-    fn count_reserved(self, lane: CacheCell, added: isize, old: Option<&Sheaf>) {
+    /// Counts large objects that a lane got, and those of a sheaf that left it.
+    pub(super) fn count_reserved(self, lane: CacheCell, added: isize, old: Option<&Sheaf>) {
         if arena::is_large_class(self.class.tag) {
             lane.reserved().add(added - self.class.reserved_bytes(old));
         }

@@ -15,7 +15,7 @@ use crate::slab::arena::purge;
 use crate::slab::backend::Backend;
 use crate::slab::lane::encoding;
 use crate::slab::lane::sheaf::Sheaf;
-use crate::slab::lane::{CacheCell, WordState};
+use crate::slab::lane::{CacheCell, SheafWord, WordState};
 use crate::sys::degradation;
 use crate::sys::errno;
 use crate::sys::lock::Guard;
@@ -132,7 +132,8 @@ impl<A: Access> Handle<'_, A> {
 
     /// Frees an object into the lane's spare sheaf, which becomes the main one; never trades.
     ///
-    /// Returns false if that sheaf has no room either. The object is marked as free already.
+    /// Returns false if that sheaf has no room either, or is smaller than new ones. The object is
+    /// marked as free already.
     ///
     /// # Safety
     ///
@@ -143,7 +144,7 @@ impl<A: Access> Handle<'_, A> {
             let Some(lane) = self.current_lane() else { return false };
             let (main, spare) = (lane.main().load(), lane.spare().load());
             if !main.has_room() {
-                if !spare.has_room() {
+                if !spare.has_room() || spare.capacity() < backend.capacity() {
                     return false;
                 }
                 self.swap_spare(backend, lane, main, spare);
@@ -229,7 +230,8 @@ impl<A: Access> Handle<'_, A> {
         if main.has_room() {
             return Attempt::Retry;
         }
-        if spare.has_room() {
+        // A spare sheaf that is smaller than new ones is traded for one of those.
+        if spare.has_room() && spare.capacity() >= backend.capacity() {
             self.swap_spare(backend, lane, main, spare);
             return Attempt::Retry;
         }
@@ -281,18 +283,34 @@ impl<A: Access> Handle<'_, A> {
         main: WordState,
         spare: WordState,
     ) {
-        let Ok(Some(mut sheaf)) = self.exchange(lane, lane.spare(), spare, None) else { return };
-        if main.is_none() || !sheaf.gains_by_leveling(main.has_objects()) {
-            return self.install(backend, lane, main, sheaf);
+        let gate = self.group.gate.word();
+        // Both sheaves leave the lane, so that no section sees some of the objects move. They still
+        // count among the lane's large objects.
+        let Ok(Some(mut sheaf)) = lane.spare().compare_exchange(gate, spare, None) else { return };
+        let mut old = match lane.main().compare_exchange(gate, main, None) {
+            Ok(old) => old,
+            Err(_) => return self.put_back(backend, lane, lane.spare(), sheaf),
+        };
+        if let Some(old) = &mut old {
+            sheaf.level(old);
         }
-        // Objects are moved while both sheaves are in no lane, so that no section sees a part.
-        match self.exchange(lane, lane.main(), main, None) {
-            Ok(Some(mut old)) => {
-                sheaf.level(&mut old);
-                self.install(backend, lane, lane.main().load(), sheaf);
-                self.stash(backend, lane, old);
-            }
-            _ => self.stash(backend, lane, sheaf),
+        self.put_back(backend, lane, lane.main(), sheaf);
+        if let Some(old) = old {
+            self.put_back(backend, lane, lane.spare(), old);
+        }
+        backend.count_swap();
+    }
+
+    /// Puts a sheaf that counts as the lane's into a slot, or hands it to the backend.
+    fn put_back(self, backend: &'static Backend, lane: CacheCell, slot: SheafWord, sheaf: Sheaf) {
+        let seen = slot.load();
+        let left = match seen.is_none() {
+            true => slot.compare_exchange(self.group.gate.word(), seen, Some(sheaf)),
+            false => Err(Some(sheaf)),
+        };
+        if let Err(Some(sheaf)) = left {
+            self.count_reserved(lane, 0, Some(&sheaf));
+            backend.put(sheaf, lane.number());
         }
     }
 

@@ -152,12 +152,6 @@ impl Sheaf {
         Some(word(self.top()).load(Relaxed))
     }
 
-    /// Returns whether [`level`](Sheaf::level) would keep this sheaf from being full or empty.
-    pub(in crate::slab) fn gains_by_leveling(&self, is_other_full: bool) -> bool {
-        let half = self.capacity() / 2;
-        half > 0 && if is_other_full { self.count() < half } else { self.count() > half }
-    }
-
     /// Moves pointers from or to another sheaf, so that this one is about half full.
     ///
     /// A sheaf of one pointer stays as it is.
