@@ -55,7 +55,7 @@ fn assert_is_lost(segment: &Segment) {
 // Two processes add and sum, each in several threads. The length is one that leaves no byte, one
 // that leaves lane 0, and one that leaves all bytes in use.
 fn participants_go_on_when_file_is_shortened() {
-    let [over, progress] = [0, 8].map(|at| &shared_words()[at]);
+    let [over, progress, attached] = [0, 8, 16].map(|at| &shared_words()[at]);
     let progress_by = |more: u64| {
         let wanted = progress.load(SeqCst) + more;
         while progress.load(SeqCst) < wanted {
@@ -63,7 +63,7 @@ fn participants_go_on_when_file_is_shortened() {
         }
     };
     for part in 0..3 {
-        over.store(0, SeqCst);
+        [over, attached].into_iter().for_each(|word| word.store(0, SeqCst));
         let place = Place::new();
         let segment = small().create(&place).expect("a segment");
         assert!(!segment.is_lost());
@@ -78,6 +78,7 @@ fn participants_go_on_when_file_is_shortened() {
             };
             let counter = counter(&own);
             let group = own.counters::<300>("group").expect("room");
+            attached.fetch_add(1, SeqCst);
             together(3, |thread| {
                 for round in 0.. {
                     match thread {
@@ -95,6 +96,8 @@ fn participants_go_on_when_file_is_shortened() {
             });
             assert_is_lost(&own);
         });
+        // Otherwise one process could make all of the progress, and the other find no segment.
+        assert!(soon(|| attached.load(SeqCst) == 2), "a process has not attached");
         progress_by(scale::rounds(1000));
         shorten(&place, shorter);
         progress_by(scale::rounds(1000));
