@@ -150,17 +150,20 @@ impl Readers {
     /// Returns the counts of this process.
     #[inline]
     fn counts(&self) -> &Counts {
-        // SAFETY: counts are from a box, and stay until the readers are dropped. Acquire: pairs
-        // with the exchange in `begin`, so that they are initialized.
-        let counts = unsafe { &*self.counts.load(Acquire) };
+        let seen = self.counts.load(Acquire);
+        // SAFETY: counts are from a box, and stay until the readers are dropped. The Acquire above
+        // pairs with the exchange in `begin`, so they are initialized.
+        let counts = unsafe { &*seen };
         // Relaxed: the number changes only while a process has one thread.
-        if counts.forks == FORKS.load(Relaxed) { counts } else { self.begin() }
+        if counts.forks == FORKS.load(Relaxed) { counts } else { self.begin(seen) }
     }
 
-    /// Makes counts for this process, in which no call has used them yet.
+    /// Makes counts for this process, unless another thread was first.
+    ///
+    /// `parent` are the counts that the caller found to be another process's. They are not loaded
+    /// again, because another thread may have replaced them and use the new ones.
     #[cold]
-    fn begin(&self) -> &Counts {
-        let parent = self.counts.load(Acquire);
+    fn begin(&self, parent: *mut Counts) -> &Counts {
         let new = Counts::new(parent);
         // AcqRel: pairs with the Acquire loads of the pointer.
         match self.counts.compare_exchange(parent, new, AcqRel, Acquire) {
@@ -198,11 +201,13 @@ impl Readers {
     ///
     /// The caller holds the lock of `retired`.
     fn have_left(&self) -> bool {
+        let counts = self.counts();
+        // After the counts, so that a signal handler that forks in between does not hide a reader:
+        // the counts are then the parent's.
         // Acquire: pairs with the store in `leave`. Those readers use nothing any more.
         if HAS_OLD_READERS.load(Acquire) {
             return false;
         }
-        let counts = self.counts();
         let current = counts.epoch.load(Relaxed) % 2;
         let mut yields = 0;
         let mut is_zero = |count: usize| {
@@ -378,5 +383,18 @@ mod tests {
             is_kept && is_freed()
         });
         assert!(is_freed());
+    }
+
+    #[test]
+    fn child_threads_that_begin_at_once_use_one_count() {
+        let readers = Readers::default();
+        child::assert_holds(|| {
+            let of_parent = readers.counts.load(Acquire);
+            let _reader = readers.enter();
+            let own = readers.counts.load(Acquire);
+            // As in a thread that loaded the pointer before the reader entered.
+            let late = readers.begin(of_parent);
+            ptr::eq(late, own) && ptr::eq(readers.counts(), own)
+        });
     }
 }

@@ -251,10 +251,23 @@ impl<T> fmt::Debug for ConstructedCache<T> {
 /// sheaf, which takes two locks and usually less than 1 µs, and drop the values of unneeded slabs.
 /// One that is forgotten ([`core::mem::forget`]) stays allocated. Do not drop one in a signal
 /// handler.
+///
+/// The value stays in the cache, so it cannot borrow from what the cache outlives:
+///
+/// ```compile_fail,E0597
+/// # use thiscpu::{Constructed, ConstructedCache};
+/// static NAMES: ConstructedCache<&str> = ConstructedCache::new(|| "");
+///
+/// let name = String::from("of this block");
+/// let mut value: Constructed<&str> = NAMES.alloc();
+/// *value = &name;
+/// ```
 pub struct Constructed<T> {
     object: NonNull<T>,
     cache: &'static RawCache,
     owns: PhantomData<T>,
+    /// The value outlives this, so lifetimes in its type must not be shortened.
+    holds: PhantomData<fn(T) -> T>,
 }
 
 owning_pointer!(Constructed);
@@ -263,7 +276,7 @@ impl<T> Constructed<T> {
     /// Owns an allocated object of a cache, which holds a `T`.
     #[inline(always)]
     pub(super) fn new(object: NonNull<u8>, cache: &'static RawCache) -> Constructed<T> {
-        Constructed { object: object.cast(), cache, owns: PhantomData }
+        Constructed { object: object.cast(), cache, owns: PhantomData, holds: PhantomData }
     }
 }
 

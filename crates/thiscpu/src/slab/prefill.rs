@@ -201,8 +201,9 @@ impl<T> fmt::Debug for Prefilled<T> {
 pub struct ConstructedPrefilled<T> {
     /// `None` once no object is left, so that the cache may then be closed.
     raw: Option<RawPrefilled<'static>>,
-    /// The objects hold values.
     owns: PhantomData<T>,
+    /// The values outlive this, so lifetimes in `T` must not be shortened.
+    holds: PhantomData<fn(T) -> T>,
 }
 
 impl<T> ConstructedCache<T> {
@@ -227,7 +228,7 @@ impl<T> ConstructedCache<T> {
                 Some(RawPrefilled::filled(cache, n, alloc)?)
             }
         };
-        Ok(ConstructedPrefilled { raw, owns: PhantomData })
+        Ok(ConstructedPrefilled { raw, owns: PhantomData, holds: PhantomData })
     }
 }
 

@@ -54,7 +54,12 @@ impl Group {
     ) {
         let Some(lane) = class(own).lane_as_seen() else { return };
         let own_bytes = class(own).class.shape.size * lane.main().load().capacity();
-        let (reserved, limit) = (lane.reserved(), limit().max(own_bytes));
+        let (reserved, most) = (lane.reserved(), limit());
+        if own_bytes > most {
+            // The main sheaf stays, but the next ones are to fit.
+            class(own).lower_capacity();
+        }
+        let limit = most.max(own_bytes);
         if reserved.bytes() <= limit {
             return;
         }

@@ -236,6 +236,10 @@ impl<A: Access> Handle<'_, A> {
             return Attempt::Retry;
         }
         let Some(sheaf) = backend.empty_sheaf(lane.number()) else {
+            if spare.has_room() {
+                self.swap_spare(backend, lane, main, spare);
+                return Attempt::Retry;
+            }
             return self.flush_one(backend, lane, main, spare);
         };
         if !spare.is_none()

@@ -74,9 +74,13 @@ fn sheaf_with(slot: usize) -> usize {
     slot & !(bytes - 1)
 }
 
-/// Returns the capacity of the sheaf that a slot is part of.
+/// Returns the capacity of the sheaf that a slot is part of, which may be any thread's.
 pub(super) fn capacity_at(slot: usize) -> usize {
-    header_at(sheaf_with(slot)).capacity.load(Relaxed) as usize
+    // Relaxed: as in `count_below`. The sheaf then counts as one of no capacity.
+    match word(slot & !(MAPPING_BYTES - 1)).load(Relaxed) {
+        0 => 0,
+        _ => header_at(sheaf_with(slot)).capacity.load(Relaxed) as usize,
+    }
 }
 
 /// Loads the pointer below a slot; 0 if the slot is the first.
