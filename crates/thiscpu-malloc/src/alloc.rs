@@ -214,7 +214,7 @@ fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> 
         guard::charge(|| rotate_samples(objects));
         return Some(block);
     }
-    // This leaves no memory behind, unlike a trade, so it is a call like those that hit.
+    // A swap, unlike a trade, leaves no unused memory behind. So it counts like a call that hits.
     if let Some(block) = objects.alloc_spare() {
         decay::count_call();
         return Some(block);

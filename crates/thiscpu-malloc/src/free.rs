@@ -165,7 +165,7 @@ unsafe extern "C" fn free_flush(block: NonNull<u8>, cell: usize) {
         objects.check(block);
     }
     // SAFETY: the caller guarantees that the block is of this class, marked, and not used any more.
-    // It is given up by one of these calls only.
+    // Only one of these calls takes it: `free_spare` takes it only if it returns true.
     unsafe {
         if objects.free_spare(block) {
             return;

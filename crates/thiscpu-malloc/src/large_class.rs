@@ -49,7 +49,7 @@ pub(crate) fn alloc_or(
 /// would otherwise rarely find one in the lane.
 const NEAR_CLASSES: usize = 3;
 
-/// Takes a block of a class that is a little larger from this CPU's lane.
+/// Takes a block of a slightly larger class from this CPU's lane.
 ///
 /// The block has not begun.
 pub(crate) fn take_near(class: usize, align: usize) -> Option<NonNull<u8>> {

@@ -85,7 +85,7 @@ programs_in_c! {
     invalid_arguments_are_reported_as_statuses: "arguments.c",
 }
 
-/// Shows the allocator that is preloaded, and without one no bytes.
+/// Shows the preloaded allocator, and no bytes if there is none.
 #[test]
 fn malloc_is_shown_from_c() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/malloc.c");

@@ -13,10 +13,10 @@
 //!
 //! # Forks
 //!
-//! The child of a fork has one thread. The other threads' readers never leave, so the child counts
-//! with new counts. Its thread may have readers from before the fork, which the new counts lack.
-//! So each thread counts its readers, and a fork handler notes whether the thread has any. Nothing
-//! is freed until it has none. This is exact because a reader never leaves its thread.
+//! The child of a fork has one thread. The other threads' readers never leave, so the child begins
+//! new counts. Its thread may have readers from before the fork, which the new counts lack. So each
+//! thread counts its readers, and a fork handler notes whether the child's thread has any. Until
+//! they have left, the child frees nothing. This is exact because a reader never leaves its thread.
 
 use std::{
     any::Any,
@@ -42,7 +42,7 @@ const YIELDS_MAX: usize = 100;
 
 /// Readers of the tables of a registry, and the values that they may still use.
 pub(crate) struct Readers {
-    /// The counts that were used last, from a box. They lead to those of parents.
+    /// The counts that were used last, from a box. They lead to those of parent processes.
     counts: AtomicPtr<Counts>,
     retired: Mutex<Vec<Box<dyn Any + Send>>>,
 }
@@ -51,10 +51,10 @@ pub(crate) struct Readers {
 struct Counts {
     /// The value of [`FORKS`] in the process.
     forks: u32,
-    /// Which numbers are current: its lowest bit.
+    /// Its lowest bit says which of a stripe's numbers is current.
     epoch: AtomicUsize,
     stripes: [Stripe; STRIPES],
-    /// Those of the parent, from a box, or null. Readers from before the fork still use them.
+    /// The parent's counts, from a box, or null. Readers from before the fork still use them.
     parent: *mut Counts,
 }
 
@@ -66,21 +66,21 @@ struct Stripe([AtomicUsize; 2]);
 /// A reader, for which nothing is freed that it could have found.
 pub(crate) struct Reader<'a> {
     count: &'a AtomicUsize,
-    /// Keeps it on its thread: in a child, the readers of other threads count as gone.
+    /// Keeps the reader on its thread: in a child, the readers of other threads count as gone.
     on_this_thread: PhantomData<*const ()>,
 }
 
-/// How many forks led to this process, since one of its ancestors made the first registry.
+/// The number of forks from the process that made the first registry to this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the thread that returned from the last fork may have readers from before it.
 static HAS_OLD_READERS: AtomicBool = AtomicBool::new(false);
 
-/// What a thread knows of its readers.
+/// A thread's record of its own readers.
 struct OwnReaders {
     /// The thread's stripe plus 1; 0 before its first use.
     stripe: Cell<usize>,
-    /// How many there are.
+    /// The number of the thread's readers.
     count: Cell<usize>,
     /// Whether `HAS_OLD_READERS` is about this thread.
     may_be_old: Cell<bool>,
@@ -204,7 +204,7 @@ impl Readers {
         let counts = self.counts();
         // After the counts, so that a signal handler that forks in between does not hide a reader:
         // the counts are then the parent's.
-        // Acquire: pairs with the store in `leave`. Those readers use nothing any more.
+        // Acquire: pairs with the store in `leave`. The readers that left use nothing any more.
         if HAS_OLD_READERS.load(Acquire) {
             return false;
         }
@@ -237,7 +237,7 @@ impl Drop for Readers {
     fn drop(&mut self) {
         let mut next = *self.counts.get_mut();
         while !next.is_null() {
-            // SAFETY: the counts are from a box, only here in the list, and no reader is left,
+            // SAFETY: the counts are from a box, and are in the list once. No reader is left,
             // because each borrows this value.
             next = unsafe { Box::from_raw(next) }.parent;
         }

@@ -60,7 +60,7 @@ pub(crate) struct Entry<K, H> {
     pub(crate) handle: H,
 }
 
-/// A handle in a table, which is not freed meanwhile. It stays on its thread.
+/// A handle in a table, which is not freed while this value exists. It stays on its thread.
 pub(crate) struct Found<'a, H> {
     handle: NonNull<H>,
     _reader: Reader<'a>,

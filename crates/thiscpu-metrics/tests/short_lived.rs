@@ -1,5 +1,5 @@
-//! Many short-lived series leave nothing: a million in a full run. In a program of its own, whose
-//! memory is measured.
+//! Many short-lived series leave nothing: a million in a full run. The test has a program of its
+//! own, because it measures the memory of the whole process.
 
 use thiscpu_metrics::Registry;
 use thiscpu_test_support::{Level, level, memory};

@@ -28,7 +28,7 @@ pub fn level() -> Level {
     })
 }
 
-/// Returns whether tests leave out slow parts, and most variants of others.
+/// Returns whether tests leave out slow parts, and most variants of other parts.
 pub fn is_quick() -> bool {
     level() == Level::Quick
 }

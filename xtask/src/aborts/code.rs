@@ -36,7 +36,7 @@ pub(super) struct Line {
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) address: u64,
-    /// Whether the next instruction may follow. Behind a call it does not count as following.
+    /// Whether the next instruction may follow; after a call it does not count as following.
     pub(super) goes_on: bool,
     /// The target of a jump.
     pub(super) target: Option<u64>,

@@ -86,10 +86,10 @@ pub(crate) fn compile(source: &str, compiler: &str, options: &[&str], linked: Li
     output
 }
 
-/// Compiles a file once, and links it with the shared and with the static library.
+/// Compiles a file once, and links it with the shared library, the static one, or both.
 ///
-/// Returns both programs in a full run. In others, programs of gcc have the shared library, and
-/// programs of clang the static one.
+/// Returns both programs in a full run. In other runs, gcc links the shared library, and clang the
+/// static one.
 pub(crate) fn compile_both(source: &str, compiler: &str, options: &[&str]) -> Vec<PathBuf> {
     // clang warns of these where it links nothing.
     let is_for_linker = |option: &str| option.starts_with("-Wl,") || option.ends_with("-pie");

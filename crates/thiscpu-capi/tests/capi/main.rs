@@ -12,9 +12,10 @@ use thiscpu_test_support::{is_full, is_quick, preloaded_malloc, variants};
 
 const C11: [&str; 2] = ["-std=c11", "-D_GNU_SOURCE"];
 
-/// Runs a program in C11, compiled by gcc and clang, linked statically and dynamically.
+/// Runs a program in C11, compiled by gcc and clang.
 ///
-/// In a full run with gcc also without inlined calls; see [`compile_both`] for other runs.
+/// In a full run each compiler links it statically and dynamically, and gcc also compiles it
+/// without inlined calls. [`compile_both`] says how other runs link it.
 fn run_in_c(source: &str) {
     // Without lazy binding, whose resolver needs stack.
     let options = [&C11[..], &["-Wl,-z,now"]].concat();

@@ -14,7 +14,7 @@ fn returns_memory(program: &Path, what: &str, environment: &[(&str, &str)]) {
     assert_eq!(text(&output.stdout), "done\n", "{what}: {}\n{said}", output.status);
 }
 
-/// Runs all programs at once, because they sleep most of the time.
+/// Runs all cases at once, because they sleep most of the time.
 #[test]
 fn ticks_pauses_and_the_background_thread_return_memory() {
     if is_quick() {

@@ -213,7 +213,7 @@ impl<T> ConstructedCache<T> {
 
 /// Calls `step` until it returns without a panic, then resumes the first panic.
 ///
-/// A thread that is unwinding already goes on with that: a second panic would end the process.
+/// If the thread was unwinding before, no panic is resumed: a second one would end the process.
 pub(super) fn despite_panics<R>(mut step: impl FnMut() -> R) -> R {
     let unwinding = std::thread::panicking();
     let mut first = None;
@@ -252,7 +252,7 @@ impl<T> fmt::Debug for ConstructedCache<T> {
 /// One that is forgotten ([`core::mem::forget`]) stays allocated. Do not drop one in a signal
 /// handler.
 ///
-/// The value stays in the cache, so it cannot borrow from what the cache outlives:
+/// The value stays in the cache, so it cannot borrow anything that the cache outlives:
 ///
 /// ```compile_fail,E0597
 /// # use thiscpu::{Constructed, ConstructedCache};
@@ -273,7 +273,7 @@ pub struct Constructed<T> {
 owning_pointer!(Constructed);
 
 impl<T> Constructed<T> {
-    /// Owns an allocated object of a cache, which holds a `T`.
+    /// Takes ownership of an allocated object of a cache; the object holds a `T`.
     #[inline(always)]
     pub(super) fn new(object: NonNull<u8>, cache: &'static RawCache) -> Constructed<T> {
         Constructed { object: object.cast(), cache, owns: PhantomData, holds: PhantomData }

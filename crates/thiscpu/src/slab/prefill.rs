@@ -182,8 +182,8 @@ impl<T> fmt::Debug for Prefilled<T> {
 
 /// Objects of a [`ConstructedCache`], allocated in advance. Dropping it frees those left.
 ///
-/// Their values are constructed. A free may drop values of unneeded slabs, as that of a
-/// [`Constructed`] may.
+/// Their values are constructed. To free an object may drop values of unneeded slabs, as the drop
+/// of a [`Constructed`] may.
 ///
 /// ```
 /// static BUFFERS: thiscpu::ConstructedCache<Vec<u8>> =
@@ -209,7 +209,7 @@ pub struct ConstructedPrefilled<T> {
 impl<T> ConstructedCache<T> {
     /// Allocates `n` objects in advance, for code in which an allocation must not fail.
     ///
-    /// Costs as much as `n` calls of [`alloc`](Self::alloc), and waits for the same.
+    /// Costs as much as `n` calls of [`alloc`](Self::alloc), and takes the locks that they take.
     ///
     /// # Errors
     ///

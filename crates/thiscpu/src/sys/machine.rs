@@ -91,7 +91,7 @@ pub(crate) trait Machine {
     /// Lets another thread go on for a moment, in a loop that waits for it.
     fn pause();
 
-    /// Starts to load the cache line of an address, which need not be valid, and goes on.
+    /// Starts to load the cache line of an address, which need not be valid; does not wait.
     fn prefetch(address: usize);
 
     /// Reserves address space, of which nothing is accessible.

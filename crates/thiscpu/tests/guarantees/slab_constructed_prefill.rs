@@ -14,7 +14,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::dropped_prefill_frees_all_when_values_panic, CID_AND_ATOMIC),
 ];
 
-// The prefill constructs the values, each as its last user left it. Those left are freed.
+// Prefilled values are new, or as their last users left them. A drop frees the objects left.
 fn prefilled_values_are_constructed_and_kept() {
     let cache = ConstructedCache::new(Value::new);
     let mut first = cache.prefill(300).expect("memory");
@@ -98,7 +98,7 @@ impl Drop for Panics {
     }
 }
 
-// A free that drops values may panic. The other objects are freed, then the first panic goes on.
+// A free that drops values may panic. The other objects are freed, then the first panic resumes.
 fn dropped_prefill_frees_all_when_values_panic() {
     pin::pin(0);
     let cache = ConstructedCache::new(|| Panics(Value::new(), [5; 12_500]));

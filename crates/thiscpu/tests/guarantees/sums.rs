@@ -31,8 +31,8 @@ fn check_wide<const N: usize>(counters: &Counters<N>) {
         let expected = |index: usize| round * (4000 * index as i64 + 6);
         counters.snapshot_into(&mut values);
         (0..N).for_each(|index| assert_eq!(values[index], expected(index), "{index} of {N}"));
-        // Each sum flips all counters. With this step, the sums of many counters are of each place
-        // in a block.
+        // Each sum flips all counters, so a wide group has fewer sums. Their step is one more than
+        // a block, so 4096 counters have a sum at each place in a block.
         for index in (0..N).step_by(if N > 200 { 65 } else { 1 }) {
             assert_eq!(counters.sum(index), expected(index), "{index} of {N}");
         }

@@ -1,4 +1,4 @@
-//! The hot calls as wholes: what a call executes, from its first instruction to its return.
+//! The hot calls as wholes: the instructions of a call, from its first one to its return.
 //!
 //! Templates cover sections only; this covers what compilers put around them. A call's *fast path*
 //! is the shortest way through its function that commits its section and calls nothing. Its

@@ -96,8 +96,9 @@ pub(crate) fn lanes_max() -> usize {
 pub(crate) fn free(item: usize, size: usize) {
     // A lane that is taken into use later has zeros there.
     let lanes = || (0..=in_use()).map(|lane| item + lane * STRIDE);
-    // Each lane is a miss of its own if the item was not used for long. The processor would begin
-    // the next one only after it knows what `zero` found, because that is hard to predict.
+    // The item is a cache miss in each lane if it was not used for long. Without prefetches the
+    // processor would begin each miss only after the previous one: it cannot predict the tests in
+    // `zero`.
     lanes().for_each(Host::prefetch);
     Column::of(item).prefetch();
     lanes().for_each(|address| zero(address, size));

@@ -66,7 +66,7 @@ impl First {
 
     /// Returns whether the pair is open and has credit for `n` units.
     ///
-    /// One comparison, because the bit of open pairs is next to the credit.
+    /// One comparison checks both, because the bit of open pairs is next to the credit.
     #[inline(always)]
     fn has(self, n: u64) -> bool {
         n <= CREDIT && self.0 & (OPEN | CREDIT) >= OPEN + n
@@ -181,6 +181,7 @@ impl Pair {
     /// Releases `n` units to the pair, if it is open.
     ///
     /// One addition to the first word, which is the commit if its old value was open.
+    ///
     /// Returns `Closed`, and does nothing, if `n` is so large that it might not fit into the pair.
     #[inline(always)]
     pub(crate) fn release(&self, n: u64) -> Released {

@@ -201,10 +201,10 @@ impl SharedBudget {
         }
     }
 
-    /// Calls `f` with the pair of this process on a CPU, if it has a slot, and the CPU a lane.
+    /// Calls `f` with this process's pair on a CPU, if the process has a slot and the CPU a lane.
     ///
-    /// A locked instruction follows, and waits for all that precedes it. So nothing is called or
-    /// stored here, and nothing is compared that is known.
+    /// A locked instruction follows, and waits for all instructions before it. So this function
+    /// calls and stores nothing, and does not compare the slot, whose range is known.
     #[inline(always)]
     fn on_own_pair<T>(&self, cpu: u32, f: impl FnOnce(&Pair) -> T) -> Option<T> {
         let (slot, pairs) = (self.own_slot.number()?, self.at.pairs());
@@ -212,7 +212,8 @@ impl SharedBudget {
             return None;
         }
         // SAFETY: the lane was compared. `Segment::budget` has made this handle with the membership
-        // and the pairs of one `Member`, which it keeps alive. So the slot has a pair among these.
+        // and the pairs of one `Member`, which the handle keeps alive. So these pairs include one
+        // for the slot.
         Some(f(unsafe { pairs.get_unchecked(slot, cpu) }))
     }
 

@@ -19,9 +19,9 @@ const TRADES_TO_GROW_BUSY: u64 = 2048;
 const BYTES_MAX: usize = 128 * 1024;
 /// Bytes of objects that a sheaf of a busy barn holds at most.
 const BYTES_MAX_BUSY: usize = 1024 * 1024;
-/// Bytes of large objects that a sheaf holds at most, and those of a busy barn.
+/// Bytes of large objects that a sheaf holds at most: usually, and if a barn is busy.
 ///
-/// The lane's limit of large objects applies besides, and makes sheaves smaller again.
+/// The limit on a lane's large objects applies too, and makes new sheaves smaller again.
 const BYTES_MAX_LARGE: [usize; 2] = [1024 * 1024, 4 * 1024 * 1024];
 /// Bytes of constructed objects in a sheaf: about a slab, because a free may destroy as much.
 const BYTES_MAX_CONSTRUCTED: usize = 64 * 1024;
@@ -86,7 +86,7 @@ impl Capacity {
         }
     }
 
-    /// Grows the capacity of large objects, after a number of swaps.
+    /// Counts a swap; every [`SWAPS_TO_GROW`] swaps, the capacity of large objects grows.
     pub(super) fn count_swap(&self) {
         if !self.is_large {
             return;

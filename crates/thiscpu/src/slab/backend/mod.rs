@@ -219,7 +219,7 @@ impl Backend {
     pub(super) fn empty_sheaf(&'static self, lane: usize) -> Option<Sheaf> {
         let barn = self.barn(self.current_node(), lane);
         let index = self.capacity.index();
-        // Those of large objects count with their capacity, so larger ones will not do.
+        // Sheaves of large objects count with their capacity, so larger ones will not do.
         let most = if self.info.is_large() { CAPACITIES[index] } else { usize::MAX };
         while let Some(sheaf) = barn.pop_empty() {
             if (CAPACITIES[index]..=most).contains(&sheaf.capacity()) {
@@ -378,12 +378,12 @@ impl Backend {
         self.capacity.reset();
     }
 
-    /// Counts a swap of a lane's sheaves, many of which make the next ones larger.
+    /// Counts a swap of a lane's sheaves; many swaps make new sheaves of large objects larger.
     pub(super) fn count_swap(&self) {
         self.capacity.count_swap();
     }
 
-    /// Makes new sheaves smaller, after the lane's limit has made one leave.
+    /// Makes new sheaves one step smaller, because a lane has exceeded its limit.
     pub(super) fn lower_capacity(&self) {
         self.capacity.lower();
     }

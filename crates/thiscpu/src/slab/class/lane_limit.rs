@@ -56,7 +56,7 @@ impl Group {
         let own_bytes = class(own).class.shape.size * lane.main().load().capacity();
         let (reserved, most) = (lane.reserved(), limit());
         if own_bytes > most {
-            // The main sheaf stays, but the next ones are to fit.
+            // The main sheaf stays, but new sheaves should fit.
             class(own).lower_capacity();
         }
         let limit = most.max(own_bytes);
@@ -151,7 +151,7 @@ impl<A: Access> Handle<'_, A> {
         old
     }
 
-    /// Counts large objects that a lane got, and those of a sheaf that left it.
+    /// Counts bytes of large objects that a lane got, and those of a sheaf that left it.
     pub(super) fn count_reserved(self, lane: CacheCell, added: isize, old: Option<&Sheaf>) {
         if arena::is_large_class(self.class.tag) {
             lane.reserved().add(added - self.class.reserved_bytes(old));

@@ -132,8 +132,8 @@ impl<A: Access> Handle<'_, A> {
 
     /// Frees an object into the lane's spare sheaf, which becomes the main one; never trades.
     ///
-    /// Returns false if that sheaf has no room either, or is smaller than new ones. The object is
-    /// marked as free already.
+    /// Returns false, and frees nothing, if the spare sheaf has no room either, if it is smaller
+    /// than new ones, or if all attempts fail. The object is already marked as free.
     ///
     /// # Safety
     ///
@@ -149,8 +149,8 @@ impl<A: Access> Handle<'_, A> {
                 }
                 self.swap_spare(backend, lane, main, spare);
             }
-            // SAFETY: the caller guarantees that `object` is of this class and no longer used. It
-            // is given up by the one call that returns true.
+            // SAFETY: the caller guarantees that `object` is of this class and no longer used. Only
+            // the call that returns true takes it.
             if unsafe { self.free_marked(object) } {
                 return true;
             }
@@ -278,8 +278,8 @@ impl<A: Access> Handle<'_, A> {
 
     /// Makes the spare sheaf the main one, and fills or empties it to about half its capacity.
     ///
-    /// A main sheaf that is empty or full after each swap would have to be swapped again by every
-    /// second call of a program that allocates and frees a few objects in turn.
+    /// If swaps left the main sheaf empty or full, a program that allocates and frees a few objects
+    /// in turn could swap in every second call.
     fn swap_spare(
         self,
         backend: &'static Backend,

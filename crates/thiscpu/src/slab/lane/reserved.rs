@@ -3,7 +3,8 @@
 //! Each sheaf of large objects in a lane counts with its capacity, because sections fill it without
 //! counting. The word is changed beside the sections that put sheaves into the lane and take them
 //! out. It is exact, except in a child that was forked in between. There it stays off by sheaves
-//! whose changes were not yet counted, and by two that were being swapped, which the child lost.
+//! whose changes were not yet counted. It also still counts two sheaves for each thread that was
+//! swapping, which the child has lost.
 
 use crate::sys::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -74,9 +74,9 @@ fn sheaf_with(slot: usize) -> usize {
     slot & !(bytes - 1)
 }
 
-/// Returns the capacity of the sheaf that a slot is part of, which may be any thread's.
+/// Returns the capacity of the sheaf that a slot is part of; any thread may own that sheaf.
 pub(super) fn capacity_at(slot: usize) -> usize {
-    // Relaxed: as in `count_below`. The sheaf then counts as one of no capacity.
+    // Relaxed: as in `count_below`, the word may still be 0. Then the capacity counts as 0.
     match word(slot & !(MAPPING_BYTES - 1)).load(Relaxed) {
         0 => 0,
         _ => header_at(sheaf_with(slot)).capacity.load(Relaxed) as usize,
@@ -158,7 +158,7 @@ impl Sheaf {
 
     /// Moves pointers from or to another sheaf, so that this one is about half full.
     ///
-    /// A sheaf of one pointer stays as it is.
+    /// A sheaf with room for a single pointer stays as it is.
     pub(in crate::slab) fn level(&mut self, other: &mut Sheaf) {
         let (half, count) = (self.capacity() / 2, self.count());
         if half > 0 && count > half {

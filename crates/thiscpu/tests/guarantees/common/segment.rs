@@ -53,7 +53,8 @@ pub(crate) fn small() -> SegmentOptions {
 
 /// Returns options for the smallest segment with two lanes.
 ///
-/// Tests that step through calls use it: calls look at each entry of the index, which is short.
+/// Tests that step through calls use it. Calls look at each entry of the index, and this index is
+/// short.
 pub(crate) fn smallest() -> SegmentOptions {
     let mut options = small();
     options.max_bytes(256 << 10);
