@@ -277,7 +277,7 @@ fn stops_come_at_each_instruction() {
     assert_eq!(differs, None, "stops are missing or come elsewhere");
 }
 
-/// Tries each distance between stops, so that some stops would fall behind the last instruction.
+/// Tries each distance between stops, so that some would fall behind the last instruction.
 fn no_stop_comes_behind_the_operation() {
     let op = || COUNTER.add(3);
     op();
