@@ -11,6 +11,12 @@ pub(crate) struct Tool {
     pub(crate) package: &'static str,
 }
 
+/// The compiler and linker of C for AArch64.
+pub(crate) const CROSS_GCC: Tool = Tool {
+    program: "aarch64-linux-gnu-gcc",
+    package: "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+};
+
 /// Returns whether all of `tools` are installed.
 ///
 /// If not, prints that `task` is skipped, and the command that installs the missing ones. Fails

@@ -9,9 +9,10 @@ use clap::ValueEnum;
 use xshell::Shell;
 
 use super::apt::Apt;
+use super::programs::SYSROOT_COMPILER;
 use crate::arch::Arch;
 use crate::arguments::display_as_argument;
-use crate::tools::Tool;
+use crate::tools::{CROSS_GCC, Tool};
 
 /// A kernel of Debian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,16 +48,17 @@ pub(crate) const ALL: [Machine; 5] = [
 
 /// Returns the tools that emulation of an architecture needs.
 pub(crate) fn tools(arch: Arch) -> Vec<Tool> {
-    let own: &[_] = match arch {
-        Arch::X86_64 => &[("qemu-system-x86_64", "qemu-system-x86")],
-        Arch::Aarch64 => &[
-            ("qemu-system-aarch64", "qemu-system-arm"),
-            ("/usr/bin/rustc", "rustc-web"),
-            ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
+    let tool = |program, package| Tool { program, package };
+    let mut tools = match arch {
+        Arch::X86_64 => vec![tool("qemu-system-x86_64", "qemu-system-x86")],
+        Arch::Aarch64 => vec![
+            tool("qemu-system-aarch64", "qemu-system-arm"),
+            tool(SYSROOT_COMPILER, "rustc-web"),
+            CROSS_GCC,
         ],
     };
-    let all = [("cpio", "cpio"), ("apt-get", "apt"), ("dpkg-deb", "dpkg")];
-    own.iter().chain(&all).map(|&(program, package)| Tool { program, package }).collect()
+    tools.extend([tool("cpio", "cpio"), tool("apt-get", "apt"), tool("dpkg-deb", "dpkg")]);
+    tools
 }
 
 impl Machine {

@@ -8,6 +8,7 @@ use xshell::{Shell, cmd};
 use super::apt::Apt;
 use crate::arch::Arch;
 use crate::cargo;
+use crate::tools::CROSS_GCC;
 
 /// Cargo's arguments.
 const PROGRAMS: [&[&str]; 4] = [
@@ -31,7 +32,8 @@ pub(crate) fn build(sh: &Shell, apt: &Apt, arch: Arch) -> Result<Vec<PathBuf>> {
     let mut variables = Vec::new();
     if arch == Arch::Aarch64 {
         let sysroot = sysroot(sh, apt)?;
-        flags += &format!(" -C linker=aarch64-linux-gnu-gcc --sysroot={}", sysroot.display());
+        let linker = CROSS_GCC.program;
+        flags += &format!(" -C linker={linker} --sysroot={}", sysroot.display());
         variables.push(sh.push_env("RUSTC", SYSROOT_COMPILER));
     }
     // With --target, cargo does not use the flags for build scripts.

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use xshell::{Shell, cmd};
 
+use crate::aborts::{self, c_copies};
 use crate::arch::Arch;
-use crate::tools::{self, Tool};
-use crate::{aborts, cargo, vm};
+use crate::tools::{CROSS_GCC, Tool, are_here};
+use crate::{cargo, vm};
 
 /// A binary with hot calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +23,6 @@ pub(super) enum Binary {
 
 /// The hot calls that C inlines.
 const SOURCE: &str = "tools/calls/calls.c";
-
-const CROSS_COMPILER: Tool = Tool {
-    program: "aarch64-linux-gnu-gcc",
-    package: "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
-};
 
 impl Binary {
     pub(super) const ALL: [Binary; 3] = [Binary::Rust, Binary::C, Binary::Malloc];
@@ -48,15 +44,15 @@ impl Binary {
         }
         let compiler = match is_native {
             true => Tool { program: "gcc", package: "gcc libc6-dev" },
-            false => CROSS_COMPILER,
+            false => CROSS_GCC,
         };
-        if !tools::are_here(sh, &format!("calls on {arch}"), &[compiler])? {
+        if !are_here(sh, &format!("calls on {arch}"), &[compiler])? {
             return Ok(None);
         }
         match self {
-            Binary::C => compile(sh, arch, compiler.program),
+            Binary::C => compile(sh, arch, compiler),
             Binary::Rust if is_native => aborts::build(sh, "thiscpu-calls", &["--release"], &[]),
-            Binary::Rust => cross_build(sh, arch, compiler.program),
+            Binary::Rust => cross_build(sh, arch),
             Binary::Malloc => {
                 let package = "thiscpu-malloc-preload";
                 cmd!(sh, "cargo build --quiet --release --package {package}").quiet().run()?;
@@ -67,21 +63,19 @@ impl Binary {
     }
 }
 
-/// Compiles the calls of C. Linking them does not need the library.
-fn compile(sh: &Shell, arch: Arch, compiler: &str) -> Result<PathBuf> {
+/// Compiles the calls of C.
+fn compile(sh: &Shell, arch: Arch, compiler: Tool) -> Result<PathBuf> {
     let directory = sh.current_dir().canonicalize()?.join("target/calls-in-c");
     sh.create_dir(&directory)?;
     let object = directory.join(format!("{arch}.so"));
-    let include = "crates/thiscpu-capi/include";
-    let flags = "-std=c11 -D_GNU_SOURCE -O2 -shared -fPIC -nostdlib".split(' ');
-    cmd!(sh, "{compiler} {flags...} -I {include} {SOURCE} -o {object}").quiet().run()?;
+    c_copies::compile(sh, compiler, &["-O2"], SOURCE, &object)?;
     Ok(object)
 }
 
 /// Builds the calls of Rust with the toolchain's standard library, or else with Debian's.
-fn cross_build(sh: &Shell, arch: Arch, linker: &str) -> Result<PathBuf> {
+fn cross_build(sh: &Shell, arch: Arch) -> Result<PathBuf> {
     let target = arch.target();
-    let mut flags = format!("-C linker={linker}");
+    let mut flags = format!("-C linker={}", CROSS_GCC.program);
     let mut variables = Vec::new();
     let library = cmd!(sh, "rustc --print target-libdir --target {target}").quiet().read()?;
     if !sh.path_exists(library) {
