@@ -105,6 +105,25 @@ impl Drop for RawPrefilled<'_> {
     }
 }
 
+/// Objects of a cache that is never dropped. Once none is left, the cache may be closed.
+struct Objects(Option<RawPrefilled<'static>>);
+
+impl Objects {
+    fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, RawPrefilled::len)
+    }
+
+    /// Takes an object, and returns it with its cache.
+    fn alloc(&mut self) -> Option<(NonNull<u8>, &'static RawCache)> {
+        let raw = self.0.as_mut()?;
+        let object = (raw.alloc()?, raw.cache);
+        if self.len() == 0 {
+            self.0 = None;
+        }
+        Some(object)
+    }
+}
+
 /// Objects of a [`Cache`], allocated in advance. Dropping it frees those left.
 ///
 /// ```
@@ -118,8 +137,7 @@ impl Drop for RawPrefilled<'_> {
 /// # Ok::<(), thiscpu::Error>(())
 /// ```
 pub struct Prefilled<T> {
-    /// `None` once no object is left, so that the cache may then be closed.
-    raw: Option<RawPrefilled<'static>>,
+    objects: Objects,
     holds: PhantomData<fn(T) -> T>,
 }
 
@@ -137,7 +155,7 @@ impl<T> Cache<T> {
                 Some(self.raw().ok_or(none)?.prefill(n)?)
             }
         };
-        Ok(Prefilled { raw, holds: PhantomData })
+        Ok(Prefilled { objects: Objects(raw), holds: PhantomData })
     }
 }
 
@@ -145,7 +163,7 @@ impl<T> Prefilled<T> {
     /// Returns how many objects are left.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.raw.as_ref().map_or(0, RawPrefilled::len)
+        self.objects.len()
     }
 
     /// Returns whether no object is left.
@@ -160,15 +178,8 @@ impl<T> Prefilled<T> {
     ///
     /// The value, if no object is left.
     pub fn alloc(&mut self, value: T) -> Result<CacheBox<T>, T> {
-        let object = self
-            .raw
-            .as_mut()
-            .and_then(|raw| Some(UninitObject { object: raw.alloc()?, cache: raw.cache }));
-        if self.is_empty() {
-            self.raw = None;
-        }
-        match object {
-            Some(object) => Ok(object.fill(|| value)),
+        match self.objects.alloc() {
+            Some((object, cache)) => Ok(UninitObject { object, cache }.fill(|| value)),
             None => Err(value),
         }
     }
@@ -199,8 +210,7 @@ impl<T> fmt::Debug for Prefilled<T> {
 /// # Ok::<(), thiscpu::Error>(())
 /// ```
 pub struct ConstructedPrefilled<T> {
-    /// `None` once no object is left, so that the cache may then be closed.
-    raw: Option<RawPrefilled<'static>>,
+    objects: Objects,
     owns: PhantomData<T>,
     /// The values outlive this, so lifetimes in `T` must not be shortened.
     holds: PhantomData<fn(T) -> T>,
@@ -228,7 +238,8 @@ impl<T> ConstructedCache<T> {
                 Some(RawPrefilled::filled(cache, n, alloc)?)
             }
         };
-        Ok(ConstructedPrefilled { raw, owns: PhantomData, holds: PhantomData })
+        let objects = Objects(raw);
+        Ok(ConstructedPrefilled { objects, owns: PhantomData, holds: PhantomData })
     }
 }
 
@@ -236,7 +247,7 @@ impl<T> ConstructedPrefilled<T> {
     /// Returns how many objects are left.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.raw.as_ref().map_or(0, RawPrefilled::len)
+        self.objects.len()
     }
 
     /// Returns whether no object is left.
@@ -250,12 +261,7 @@ impl<T> ConstructedPrefilled<T> {
     /// Returns `None` if no object is left. Costs a few instructions, needs no memory, and runs no
     /// constructor.
     pub fn alloc(&mut self) -> Option<Constructed<T>> {
-        let raw = self.raw.as_mut()?;
-        let object = Constructed::new(raw.alloc()?, raw.cache);
-        if self.is_empty() {
-            self.raw = None;
-        }
-        Some(object)
+        self.objects.alloc().map(|(object, cache)| Constructed::new(object, cache))
     }
 }
 
