@@ -23,6 +23,9 @@ fn full() -> File {
 
 #[test]
 fn demo_shows_each_scene_with_page_and_benchmark() {
+    if is_quick() {
+        return;
+    }
     let output = run(&["demo", "--seconds", "1"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);

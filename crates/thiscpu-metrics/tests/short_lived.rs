@@ -2,10 +2,12 @@
 //! own, because it measures the memory of the whole process.
 
 use thiscpu_metrics::Registry;
-use thiscpu_test_support::{Level, level, memory};
+use thiscpu_test_support::{Level, is_quick, level, memory};
 
-/// How many series there are at a time.
-const AT_A_TIME: usize = 50_000;
+/// Returns how many series there are at a time.
+fn at_a_time() -> usize {
+    if is_quick() { 10_000 } else { 50_000 }
+}
 
 /// Returns the bytes of blocks that the program has not freed.
 fn in_use() -> usize {
@@ -22,16 +24,16 @@ fn come_and_go(registry: &Registry, round: usize) {
         series.increment(1);
         series
     };
-    let all: Vec<_> = (0..AT_A_TIME).map(add).collect();
+    let all: Vec<_> = (0..at_a_time()).map(add).collect();
     let remove_all = || registry.remove_matching(&[("round", &round.to_string())]);
     match round % 3 {
         0 => assert!(all.into_iter().all(|series| registry.remove_handle(series))),
         1 => {
             drop(all);
-            assert_eq!(remove_all(), AT_A_TIME);
+            assert_eq!(remove_all(), at_a_time());
         }
         // The next scrape frees them.
-        _ => assert_eq!(remove_all(), AT_A_TIME),
+        _ => assert_eq!(remove_all(), at_a_time()),
     }
 }
 

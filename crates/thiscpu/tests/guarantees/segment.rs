@@ -24,7 +24,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment::full_segment_refuses_objects_only, DEFAULT_ONLY),
     scenario!(segment::threads_that_race_for_a_name_get_one_counter, DEFAULT_ONLY),
     scenario!(segment::handles_outlive_the_segment, DEFAULT_ONLY),
-    scenario!(segment::handler_may_add_at_each_instruction, DEFAULT_ONLY).needs(can_single_step),
+    scenario!(segment::handler_may_add_at_each_instruction, DEFAULT_ONLY)
+        .needs(can_single_step)
+        .slow(),
     scenario!(segment::calls_keep_errno, TIERS_AND_SANDBOXES),
     scenario!(segment::closed_descriptor_is_noticed, DEFAULT_ONLY),
     scenario!(segment::later_attachment_keeps_its_descriptor, DEFAULT_ONLY),

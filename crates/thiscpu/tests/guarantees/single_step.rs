@@ -16,7 +16,9 @@ use crate::common::{
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(single_step::stops_come_at_each_instruction, DEFAULT_ONLY).needs(can_single_step),
+    scenario!(single_step::stops_come_at_each_instruction, DEFAULT_ONLY)
+        .needs(can_single_step)
+        .slow(),
     scenario!(single_step::no_stop_comes_behind_the_operation, DEFAULT_ONLY)
         .needs(can_single_step)
         .slow(),

@@ -12,7 +12,7 @@ use crate::common::{
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(slab::shrink_returns_pages, TIERS),
+    scenario!(slab::shrink_returns_pages, TIERS).slow(),
     scenario!(slab::bulk_free_returns_pages, TIERS).slow(),
     scenario!(slab::idle_barn_objects_return_to_slabs, TIERS).slow(),
     scenario!(slab::shuffled_objects_are_reallocated_in_order, CID_AND_ATOMIC),
@@ -288,7 +288,8 @@ fn closed_caches_return_pages() {
         cache.close().expect("no object is in use");
     };
     let rounds = scale::rounds(1_000);
-    together(2, |_| (0..rounds / 4).for_each(make));
+    // Each size at least once.
+    together(2, |_| (0..(rounds / 4).max(12)).for_each(make));
     let before = [resources::status_bytes("RssAnon"), resources::status_bytes("VmSize")];
     (0..rounds).for_each(make);
     // More caches than a lane has room for.

@@ -16,7 +16,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::shrink_empties_lanes_when_membarrier_is_denied_late, TIERS)
         .needs(seccomp::can_filter),
     scenario!(slab::lanes_keep_objects_when_fences_are_denied, WITH_SECTIONS)
-        .needs(seccomp::can_filter),
+        .needs(seccomp::can_filter)
+        .slow(),
     scenario!(slab::objects_are_never_lost_when_rseq_is_denied_late, SELF_REGISTERED_ONLY)
         .needs(seccomp::can_filter),
 ];

@@ -14,7 +14,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(namespace::can_hide_sys),
     scenario!(stack_use::handlers_need_2_kib_without_environment, TIERS),
     scenario!(stack_use::calls_need_16_kib, TIERS_AND_SANDBOXES),
-    scenario!(stack_use::calls_need_16_kib_without_sys, TIERS).needs(namespace::can_hide_sys),
+    scenario!(stack_use::calls_need_16_kib_without_sys, TIERS)
+        .needs(namespace::can_hide_sys)
+        .slow(),
     scenario!(stack_use::calls_need_16_kib_when_membarrier_is_denied_late, WITH_SECTIONS)
         .needs(seccomp::can_filter),
 ];

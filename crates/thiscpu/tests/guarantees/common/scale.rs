@@ -2,8 +2,8 @@
 //!
 //! A full run has all rounds and the most stops of single-stepped operations. A usual run has a
 //! quarter of the rounds, fewer stops, and one environment for each slow scenario. A quick run has
-//! a sixteenth of the rounds, the fewest stops, one environment for each scenario, and leaves out
-//! slow ones.
+//! a thirty-second of the rounds, the fewest stops, one environment for each scenario, and leaves
+//! out slow ones.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Returns how often to repeat what full runs on usual machines repeat `full` times.
 pub(crate) fn rounds(full: u64) -> u64 {
     let divisor = match level() {
-        Level::Quick => 16,
+        Level::Quick => 32,
         Level::Usual => 4,
         Level::Full => 1,
     };

@@ -19,7 +19,10 @@ impl Place {
         let shared = Path::new("/dev/shm");
         let directory = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
         let number = NUMBER.fetch_add(1, SeqCst);
-        Place(directory.join(format!("thiscpu-test-{}-{number}", std::process::id())))
+        let place = Place(directory.join(format!("thiscpu-test-{}-{number}", std::process::id())));
+        // A process that was killed may have left one, if it had this number.
+        let _ = std::fs::remove_file(&place);
+        place
     }
 }
 
