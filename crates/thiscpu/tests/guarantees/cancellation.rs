@@ -7,11 +7,11 @@ use crate::common::seccomp::{self, Call as SystemCall};
 use crate::common::{Scenario, TIERS, TIERS_AND_SANDBOXES, WITH_SECTIONS, namespace, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(cancellation::calls_survive_pending_cancel, TIERS_AND_SANDBOXES).slow(),
+    scenario!(cancellation::calls_survive_pending_cancel, TIERS_AND_SANDBOXES).not_quick(),
     scenario!(cancellation::calls_survive_pending_cancel_without_sys, TIERS)
         .needs(namespace::can_hide_sys)
-        .slow(),
-    scenario!(cancellation::calls_survive_pending_cancel_without_environment, TIERS).slow(),
+        .not_quick(),
+    scenario!(cancellation::calls_survive_pending_cancel_without_environment, TIERS).not_quick(),
     scenario!(cancellation::calls_survive_pending_cancel_when_membarrier_is_denied, WITH_SECTIONS)
         .needs(seccomp::can_filter),
 ];

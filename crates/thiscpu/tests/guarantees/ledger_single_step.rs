@@ -16,7 +16,7 @@ use crate::common::{
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(ledger::child_is_exact_when_forked_during_sync, CID_AND_ATOMIC)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
     scenario!(ledger::child_is_exact_when_forked_during_transfer, TIERS).needs(can_single_step),
     scenario!(ledger::child_is_exact_when_forked_during_snapshot, CID_AND_ATOMIC)
         .needs(can_single_step),
@@ -24,7 +24,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(can_single_step),
     scenario!(ledger::child_is_exact_when_forked_during_close, CID_AND_ATOMIC)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
     scenario!(ledger::snapshot_is_one_instant_at_each_step, CID_AND_ATOMIC).needs(can_single_step),
     scenario!(ledger::charge_keeps_errno_when_it_sleeps, TIERS).needs(can_single_step),
     scenario!(ledger::for_each_is_one_instant_at_each_step, CID_AND_ATOMIC)

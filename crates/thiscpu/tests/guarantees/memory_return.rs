@@ -18,16 +18,16 @@ use crate::common::{
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(memory_return::dropped_counters_return_memory, TIERS),
-    scenario!(memory_return::dropped_counter_groups_return_memory, TIERS).slow(),
-    scenario!(memory_return::dropped_budgets_return_memory, WITH_SECTIONS).slow(),
-    scenario!(memory_return::dropped_words_return_memory, TIERS).slow(),
+    scenario!(memory_return::dropped_counter_groups_return_memory, TIERS).not_quick(),
+    scenario!(memory_return::dropped_budgets_return_memory, WITH_SECTIONS).not_quick(),
+    scenario!(memory_return::dropped_words_return_memory, TIERS).not_quick(),
     scenario!(memory_return::dropped_pairs_return_memory, TIERS),
     scenario!(memory_return::dropped_stacks_return_memory, TIERS),
-    scenario!(memory_return::dropped_raw_caches_return_memory, TIERS).slow(),
-    scenario!(memory_return::dropped_caches_return_memory, TIERS).slow(),
-    scenario!(memory_return::dropped_constructed_caches_return_memory, TIERS).slow(),
-    scenario!(memory_return::closed_accounts_return_memory, TIERS).slow(),
-    scenario!(memory_return::accounts_of_returned_memory_have_new_ids, TIERS).slow(),
+    scenario!(memory_return::dropped_raw_caches_return_memory, TIERS).not_quick(),
+    scenario!(memory_return::dropped_caches_return_memory, TIERS).not_quick(),
+    scenario!(memory_return::dropped_constructed_caches_return_memory, TIERS).not_quick(),
+    scenario!(memory_return::closed_accounts_return_memory, TIERS).not_quick(),
+    scenario!(memory_return::accounts_of_returned_memory_have_new_ids, TIERS).not_quick(),
     scenario!(memory_return::accounts_keep_units_while_others_return_memory, TIERS),
     scenario!(memory_return::survivors_keep_values_while_neighbors_are_dropped, TIERS),
     scenario!(memory_return::items_keep_values_while_threads_drop_others, TIERS),
@@ -39,7 +39,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(can_single_step),
     scenario!(memory_return::child_of_handler_keeps_counts_when_forked_during_drop, CID_AND_ATOMIC)
         .needs(fork::can_trace)
-        .slow(),
+        .not_quick(),
     scenario!(memory_return::drop_of_item_waits_for_no_system_call_of_another, TIERS)
         .needs(seccomp::can_filter),
     scenario!(memory_return::close_of_account_waits_for_no_system_call_of_another, TIERS)

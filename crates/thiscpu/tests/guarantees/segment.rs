@@ -26,7 +26,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment::handles_outlive_the_segment, DEFAULT_ONLY),
     scenario!(segment::handler_may_add_at_each_instruction, DEFAULT_ONLY)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
     scenario!(segment::calls_keep_errno, TIERS_AND_SANDBOXES),
     scenario!(segment::closed_descriptor_is_noticed, DEFAULT_ONLY),
     scenario!(segment::later_attachment_keeps_its_descriptor, DEFAULT_ONLY),

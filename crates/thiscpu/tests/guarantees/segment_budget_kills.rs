@@ -23,22 +23,22 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .slow(),
     scenario!(segment_budget_kills::killed_releases_serve_waiters, DEFAULT_ONLY)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
     scenario!(segment_budget_kills::killed_joins_leave_the_slot_free, DEFAULT_ONLY)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
     scenario!(segment_budget_kills::killed_leaves_return_everything, DEFAULT_ONLY)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
     scenario!(segment_budget_kills::recoveries_may_be_killed, DEFAULT_ONLY)
         .needs(can_single_step)
         .slow(),
     scenario!(segment_budget_kills::stopped_calls_go_on, DEFAULT_ONLY)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
     scenario!(segment_budget_kills::processes_go_on_when_one_is_killed, DEFAULT_ONLY)
         .needs(fork::can_trace)
-        .slow(),
+        .not_quick(),
 ];
 
 /// Units that another participant holds, which lives.

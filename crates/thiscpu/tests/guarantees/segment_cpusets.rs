@@ -14,7 +14,7 @@ use crate::common::{DEFAULT_ONLY, Random, Scenario, TIERS, cpuset, pin, scale, s
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_cpusets::cgroups_keep_processes_apart, DEFAULT_ONLY)
         .needs(cpuset::can_make)
-        .slow(),
+        .not_quick(),
     scenario!(segment_cpusets::sums_are_exact, TIERS).needs(pin::two_cpus),
     scenario!(segment_cpusets::units_move_to_the_other_side, TIERS).needs(pin::two_cpus),
     scenario!(segment_cpusets::limit_holds, TIERS).needs(pin::two_cpus),

@@ -20,17 +20,21 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_kills::killed_adds_have_happened_or_not, DEFAULT_ONLY).needs(can_single_step),
     scenario!(segment_kills::killed_sums_change_no_value, DEFAULT_ONLY)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
     scenario!(segment_kills::killed_makers_leave_the_name_free, DEFAULT_ONLY)
         .needs(can_single_step),
-    scenario!(segment_kills::recoveries_may_be_killed, DEFAULT_ONLY).needs(can_single_step).slow(),
-    scenario!(segment_kills::stopped_operations_go_on, DEFAULT_ONLY).needs(can_single_step).slow(),
-    scenario!(segment_kills::stopped_makers_go_on, DEFAULT_ONLY).needs(can_single_step).slow(),
+    scenario!(segment_kills::recoveries_may_be_killed, DEFAULT_ONLY)
+        .needs(can_single_step)
+        .not_quick(),
+    scenario!(segment_kills::stopped_operations_go_on, DEFAULT_ONLY)
+        .needs(can_single_step)
+        .not_quick(),
+    scenario!(segment_kills::stopped_makers_go_on, DEFAULT_ONLY).needs(can_single_step).not_quick(),
     scenario!(segment_kills::processes_go_on_when_one_is_killed, DEFAULT_ONLY)
         .needs(fork::can_trace),
     scenario!(segment_kills::killed_creators_leave_no_half_segment, DEFAULT_ONLY)
         .needs(fork::can_trace)
-        .slow(),
+        .not_quick(),
 ];
 
 const NAME: &str = "counter";

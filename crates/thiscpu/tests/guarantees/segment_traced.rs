@@ -17,10 +17,10 @@ use crate::common::{DEFAULT_ONLY, Scenario, fork, scale, scenario};
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_traced::killed_adds_and_sums_have_happened_or_not, DEFAULT_ONLY)
         .needs(fork::can_step_children)
-        .slow(),
+        .not_quick(),
     scenario!(segment_traced::killed_makers_leave_the_name_free, DEFAULT_ONLY)
         .needs(fork::can_step_children)
-        .slow(),
+        .not_quick(),
     scenario!(segment_traced::killed_calls_of_budgets_return_everything, DEFAULT_ONLY)
         .needs(fork::can_step_children)
         .slow(),

@@ -18,7 +18,7 @@ use crate::common::{
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(single_step::stops_come_at_each_instruction, DEFAULT_ONLY)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
     scenario!(single_step::no_stop_comes_behind_the_operation, DEFAULT_ONLY)
         .needs(can_single_step)
         .slow(),

@@ -20,7 +20,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::values_of_any_layout_can_be_constructed, TIERS),
     scenario!(slab::panicking_constructor_loses_nothing, TIERS),
     scenario!(slab::panicking_destructor_runs_once, TIERS),
-    scenario!(slab::destructor_may_allocate_from_its_cache, TIERS).slow(),
+    scenario!(slab::destructor_may_allocate_from_its_cache, TIERS).not_quick(),
     scenario!(slab::free_destroys_at_most_two_slabs, TIERS),
     scenario!(slab::free_destroys_at_most_two_slabs_after_shrink, TIERS),
     scenario!(slab::shrink_destroys_all_retired_slabs, TIERS),

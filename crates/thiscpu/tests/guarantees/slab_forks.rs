@@ -16,22 +16,22 @@ use crate::common::{
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::child_loses_little_when_threads_are_busy, TIERS),
     scenario!(slab::child_loses_little_when_threads_shrink, TIERS),
-    scenario!(slab::child_uses_its_lane, CID_AND_ATOMIC).needs(can_single_step).slow(),
+    scenario!(slab::child_uses_its_lane, CID_AND_ATOMIC).needs(can_single_step).not_quick(),
     scenario!(slab::child_loses_little_when_forked_during_alloc, TIERS)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
     scenario!(slab::child_loses_little_when_forked_during_free, CID_AND_ATOMIC)
         .needs(can_single_step)
         .slow(),
     scenario!(slab::child_loses_little_when_forked_during_shrink, CID_AND_ATOMIC)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
     scenario!(slab::child_loses_little_when_forked_during_takeover, LANES_BY_CPU)
         .needs(can_single_step_on_one_node)
-        .slow(),
+        .not_quick(),
     scenario!(slab::child_loses_little_when_forked_during_first_use, CID_AND_ATOMIC)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
 ];
 
 /// Asserts in a child that the cache works and lost at most `lost` objects.

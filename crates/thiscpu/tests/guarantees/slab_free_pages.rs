@@ -20,10 +20,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(slab::locked_pages_are_not_dropped, CID_AND_ATOMIC),
     scenario!(slab::child_keeps_objects_when_forked_during_page_drop, CID_AND_ATOMIC)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
     scenario!(slab::child_finds_marks_when_forked_during_page_restore, CID_AND_ATOMIC)
         .needs(can_single_step)
-        .slow(),
+        .not_quick(),
 ];
 
 /// Bytes of an object: sixteen to a page, and one slab of them has one chunk.

@@ -12,7 +12,7 @@ use crate::common::{
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario!(slab::shrink_returns_pages, TIERS).slow(),
+    scenario!(slab::shrink_returns_pages, TIERS).not_quick(),
     scenario!(slab::bulk_free_returns_pages, TIERS).slow(),
     scenario!(slab::idle_barn_objects_return_to_slabs, TIERS).slow(),
     scenario!(slab::shuffled_objects_are_reallocated_in_order, CID_AND_ATOMIC),

@@ -17,7 +17,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(seccomp::can_filter),
     scenario!(slab::lanes_keep_objects_when_fences_are_denied, WITH_SECTIONS)
         .needs(seccomp::can_filter)
-        .slow(),
+        .not_quick(),
     scenario!(slab::objects_are_never_lost_when_rseq_is_denied_late, SELF_REGISTERED_ONLY)
         .needs(seccomp::can_filter),
 ];

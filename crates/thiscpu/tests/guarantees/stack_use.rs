@@ -16,7 +16,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(stack_use::calls_need_16_kib, TIERS_AND_SANDBOXES),
     scenario!(stack_use::calls_need_16_kib_without_sys, TIERS)
         .needs(namespace::can_hide_sys)
-        .slow(),
+        .not_quick(),
     scenario!(stack_use::calls_need_16_kib_when_membarrier_is_denied_late, WITH_SECTIONS)
         .needs(seccomp::can_filter),
 ];

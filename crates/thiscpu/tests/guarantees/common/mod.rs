@@ -57,13 +57,15 @@ pub(crate) struct Scenario {
     pub(crate) envs: &'static [&'static Env],
     /// A check that the machine has what the scenario needs, made in a process of its own.
     pub(crate) needs: Option<fn() -> Result<(), String>>,
-    /// Whether quick runs leave the scenario out, and usual runs have it in one environment.
+    /// Whether quick runs have the scenario.
+    is_quick: bool,
+    /// Whether usual runs have the scenario in one environment only.
     is_slow: bool,
 }
 
 impl Scenario {
     pub(crate) const fn new(name: &'static str, envs: &'static [&'static Env], run: fn()) -> Self {
-        Scenario { name, run, envs, needs: None, is_slow: false }
+        Scenario { name, run, envs, needs: None, is_quick: true, is_slow: false }
     }
 
     pub(crate) const fn needs(self, needs: fn() -> Result<(), String>) -> Self {
@@ -71,10 +73,13 @@ impl Scenario {
     }
 
     /// Marks a scenario that takes too long for quick runs.
-    ///
-    /// Usual runs have it in one environment.
+    pub(crate) const fn not_quick(self) -> Self {
+        Scenario { is_quick: false, ..self }
+    }
+
+    /// Marks a scenario that is not quick, and that usual runs have in one environment.
     pub(crate) const fn slow(self) -> Self {
-        Scenario { is_slow: true, ..self }
+        Scenario { is_slow: true, ..self.not_quick() }
     }
 }
 
@@ -117,7 +122,8 @@ pub(crate) fn run(scenarios: &[Scenario]) -> ExitCode {
                 Level::Usual => scenario.is_slow,
                 Level::Full => false,
             };
-            let is_last = has_one && (obstacle.is_none() || scenario.is_slow && scale::is_quick());
+            let is_last =
+                has_one && (obstacle.is_none() || !scenario.is_quick && scale::is_quick());
             trials.push(trial(name, scenario, env, obstacle));
             if is_last {
                 break;
@@ -148,8 +154,8 @@ struct Machine {
 impl Machine {
     /// Returns why a scenario cannot run, or should not run in a quick run.
     fn obstacle(&mut self, scenario: &Scenario, env: &'static Env) -> Option<&str> {
-        if scenario.is_slow && scale::is_quick() {
-            return Some("slow");
+        if !scenario.is_quick && scale::is_quick() {
+            return Some("not quick");
         }
         if let Some(needs) = scenario.needs {
             let check = || process::ask(scenario, &DEFAULT, process::NEEDS);

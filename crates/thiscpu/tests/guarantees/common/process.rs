@@ -102,7 +102,7 @@ impl Child {
         command.env(SCENARIO, self.scenario).env(ENVIRONMENT, self.env.name).env(MODE, self.mode);
         command.env(WORKER, own_number().to_string());
         if scale::is_quick() {
-            // Many scenarios panic on purpose, and the symbols of a backtrace take 0.15 s.
+            // Many scenarios panic on purpose, and each backtrace takes 0.15 s.
             command.env("RUST_BACKTRACE", "0");
         }
         self.env.apply(&mut command);
