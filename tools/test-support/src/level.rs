@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 /// How much the tests do, as `THISCPU_TEST_LEVEL` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// `quick`: no slow tests, one variant of each test, and few rounds.
+    /// `quick`: no slow tests, no programs in C, and few rounds.
     Quick,
     /// The variable is not set: all tests, with samples of long walks and a part of the rounds.
     Usual,
@@ -28,7 +28,7 @@ pub fn level() -> Level {
     })
 }
 
-/// Returns whether tests leave out slow parts, and most variants of other parts.
+/// Returns whether tests leave out slow parts, and programs in C.
 pub fn is_quick() -> bool {
     level() == Level::Quick
 }
@@ -36,9 +36,4 @@ pub fn is_quick() -> bool {
 /// Returns whether tests leave out nothing.
 pub fn is_full() -> bool {
     level() == Level::Full
-}
-
-/// Returns all variants of a test, or only the first in a quick run.
-pub fn variants<T>(all: &[T]) -> &[T] {
-    if is_quick() { &all[..all.len().min(1)] } else { all }
 }

@@ -19,7 +19,7 @@ pub mod terminal;
 #[cfg(feature = "tool")]
 pub mod tool;
 
-pub use level::{Level, is_full, is_quick, level, variants};
+pub use level::{Level, is_full, is_quick, level};
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 
-use thiscpu_test_support::{Level, is_quick, level, program, variants};
+use thiscpu_test_support::{is_full, program};
 
 /// Builds the library and returns the directory that it is in.
 ///
@@ -40,10 +40,9 @@ pub(crate) fn has(tool: &str) -> bool {
     thiscpu_test_support::has(tool, "gcc g++ clang binutils")
 }
 
-/// Returns those of some compilers that are installed; only the first in a quick run.
+/// Returns those of some compilers that are installed; none in a quick run.
 pub(crate) fn compilers(names: [&'static str; 2]) -> impl Iterator<Item = &'static str> {
-    let count = if is_quick() { 1 } else { names.len() };
-    names.into_iter().filter(|compiler| has(compiler)).take(count)
+    names.into_iter().filter(|compiler| has(compiler))
 }
 
 /// How a program finds the library.
@@ -98,9 +97,9 @@ pub(crate) fn compile_both(source: &str, compiler: &str, options: &[&str]) -> Ve
     let (mut compile, object) = command(source, compiler, &for_compiler, "o");
     assert!(compile.arg("-c").status().expect("the compiler runs").success(), "{source}");
     let object = object.to_str().expect("a UTF-8 path");
-    let linked: &[_] = match level() {
-        Level::Full => &[Linked::Shared, Linked::Static],
-        _ if compiler.starts_with("clang") => &[Linked::Static],
+    let linked: &[_] = match compiler {
+        _ if is_full() => &[Linked::Shared, Linked::Static],
+        "clang" | "clang++" => &[Linked::Static],
         _ => &[Linked::Shared],
     };
     linked.iter().map(|&linked| self::compile(object, compiler, options, linked)).collect()
@@ -144,7 +143,7 @@ pub(crate) fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str
 /// Runs a program in all environments at once. Panics if it fails in one.
 pub(crate) fn passes(program: &Path) {
     thread::scope(|scope| {
-        for environment in variants(&ENVIRONMENTS) {
+        for environment in &ENVIRONMENTS {
             scope.spawn(move || {
                 let Output { status, stderr, .. } = run(program, &[], environment);
                 let (name, message) = (program.display(), String::from_utf8_lossy(&stderr));

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use fixture::{Linked, compile, compile_both, compilers, has, libraries, passes, program, run};
-use thiscpu_test_support::{is_full, is_quick, preloaded_malloc, variants};
+use thiscpu_test_support::{is_full, preloaded_malloc};
 
 const C11: [&str; 2] = ["-std=c11", "-D_GNU_SOURCE"];
 
@@ -79,7 +79,7 @@ fn inlined_calls_rarely_call_the_library() {
     // `-no-pie` makes a copy relocation of the library's variable.
     let kinds = [&["-O2", "-no-pie", "-fno-pie"][..], &["-O2", "-fPIC", "-pie"], &["-O0"]];
     for compiler in compilers(["gcc", "clang"]) {
-        for kind in variants(&kinds) {
+        for kind in kinds {
             let options = [&C11[..], kind, &WRAPPED].concat();
             let programs = compile_both("inlined.c", compiler, &options);
             programs.iter().for_each(|program| passes(program));
@@ -102,7 +102,7 @@ fn classes_work_from_cpp() {
 #[test]
 fn inlined_functions_merge_across_object_files() {
     for compiler in compilers(["g++", "clang++"]) {
-        for level in variants(&["-O0", "-O1", "-O2"]) {
+        for level in ["-O0", "-O1", "-O2"] {
             let twin = program("twin.cpp");
             passes(&compile("twins.cpp", compiler, &["-std=c++17", level, &twin], Linked::Shared));
         }
@@ -115,7 +115,7 @@ fn inlined_functions_merge_across_object_files() {
 /// the other.
 #[test]
 fn copies_of_the_library_never_share_lanes() {
-    if is_quick() || !has("gcc") {
+    if !has("gcc") {
         return;
     }
     let bindings = [("-Wl,-Bsymbolic-functions", 1), ("-Wl,-Bsymbolic", 0), ("-O2", 0)];
@@ -226,12 +226,9 @@ fn examples_in_documents_run() {
 /// Checks the library in the program or beside it, alone and with another copy in malloc.
 #[test]
 fn children_of_vfork_use_the_library() {
-    if is_quick() {
-        return;
-    }
-    let preloaded = preloaded_malloc().to_str().expect("a UTF-8 path");
     for compiler in compilers(["gcc", "clang"]) {
-        for &(linked, level) in variants(&[(Linked::Static, "-O2"), (Linked::Shared, "-O0")]) {
+        let preloaded = preloaded_malloc().to_str().expect("a UTF-8 path");
+        for (linked, level) in [(Linked::Static, "-O2"), (Linked::Shared, "-O0")] {
             let program = compile("vfork.c", compiler, &[&C11[..], &[level]].concat(), linked);
             passes(&program);
             let output = run(&program, &[], &[("LD_PRELOAD", preloaded)]);
@@ -330,7 +327,7 @@ fn plugin_with_static_library_exports_only_thiscpu_functions() {
 fn static_program_links_without_warnings() {
     for compiler in compilers(["gcc", "clang"]) {
         let options = [&C11[..], &["-Wl,--fatal-warnings"]].concat();
-        for source in variants(&["counter.c", "vfork.c"]) {
+        for source in ["counter.c", "vfork.c"] {
             passes(&compile(source, compiler, &options, Linked::AllStatic));
         }
     }
