@@ -826,6 +826,31 @@ typedef struct thiscpu_segment_options {
 } thiscpu_segment_options;
 
 /**
+ * A process that uses budgets of a segment; see `thiscpu_budget_view_participants`.
+ */
+typedef struct thiscpu_budget_participant {
+  /**
+   * The number of its slot in the segment, below the segment's number of participants.
+   */
+  uint32_t slot;
+  /**
+   * Its process ID, in its own PID namespace.
+   */
+  uint32_t pid;
+  /**
+   * The units of the budget that it holds; 0 if it has released more than it held.
+   *
+   * Exact if the process has ended. Otherwise units that it acquires or releases meanwhile may
+   * be counted, or not.
+   */
+  uint64_t held;
+  /**
+   * Whether the process has not ended. Units of an ended process are on the way back.
+   */
+  bool is_alive;
+} thiscpu_budget_participant;
+
+/**
  * A budget as the last operation has left it; see `thiscpu_budget_view_state`.
  */
 typedef struct thiscpu_budget_state {
@@ -2712,6 +2737,25 @@ enum thiscpu_status thiscpu_budget_view_open(struct thiscpu_segment_view *view,
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_budget_view_close(struct thiscpu_budget_view *budget);
+
+/**
+ * Stores the processes that use budgets of the segment, by their slots, and their number.
+ *
+ * Stores the first `capacity` of them in `processes`, and in `*count` how many there are, at
+ * most 1024. Includes processes that hold nothing of this budget, and ended processes whose units
+ * no other process has taken back yet. Changes nothing in the segment. If the file was shortened,
+ * there are none. Costs a few loads for each process and lane, and a system call for each process;
+ * for an ended one, a look into `/proc` too.
+ *
+ * - NULL: allowed for `processes` if `capacity` is 0; otherwise not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_budget_view_participants(struct thiscpu_budget_view *budget,
+                                                     struct thiscpu_budget_participant *processes,
+                                                     size_t capacity,
+                                                     size_t *count);
 
 /**
  * Stores in `*state` the state that the last operation on the budget has left.

@@ -554,6 +554,17 @@ class budget_view : public detail::handle<thiscpu_budget_view, thiscpu_budget_vi
         detail::check(thiscpu_budget_view_state(handle_, &state));
         return state;
     }
+    /// Returns the processes that use budgets of the segment, and what they hold of this one.
+    std::vector<thiscpu_budget_participant> participants() const {
+        std::vector<thiscpu_budget_participant> all;
+        std::size_t count = 0;
+        do {
+            all.resize(count);
+            detail::check(thiscpu_budget_view_participants(handle_, all.data(), count, &count));
+        } while (count > all.size());
+        all.resize(count);
+        return all;
+    }
 };
 
 /// A segment that this process can read, but not change. See thiscpu_segment_view.

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use thiscpu::__internal::capi::DynCountersView;
-use thiscpu::{Bounds, BudgetState, BudgetView, CounterView, SegmentView};
+use thiscpu::{Bounds, BudgetParticipant, BudgetState, BudgetView, CounterView, SegmentView};
 
 use crate::counter::ThiscpuBounds;
 use crate::counters::THISCPU_COUNTERS_MAX;
@@ -66,6 +66,23 @@ pub struct ThiscpuBudgetState {
     pub is_queued: bool,
     /// Whether the budget is closed.
     pub is_closed: bool,
+}
+
+/// A process that uses budgets of a segment; see `thiscpu_budget_view_participants`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ThiscpuBudgetParticipant {
+    /// The number of its slot in the segment, below the segment's number of participants.
+    pub slot: u32,
+    /// Its process ID, in its own PID namespace.
+    pub pid: u32,
+    /// The units of the budget that it holds; 0 if it has released more than it held.
+    ///
+    /// Exact if the process has ended. Otherwise units that it acquires or releases meanwhile may
+    /// be counted, or not.
+    pub held: u64,
+    /// Whether the process has not ended. Units of an ended process are on the way back.
+    pub is_alive: bool,
 }
 
 fn to_c(bounds: Bounds) -> ThiscpuBounds {
@@ -320,6 +337,40 @@ pub unsafe extern "C" fn thiscpu_budget_view_close(budget: *mut ThiscpuBudgetVie
     // SAFETY: the header requires that the handle is null or live, and that no thread uses it any
     // more.
     unsafe { destroy(budget) }
+}
+
+/// Stores the processes that use budgets of the segment, by their slots, and their number.
+///
+/// Stores the first `capacity` of them in `processes`, and in `*count` how many there are, at
+/// most 1024. Includes processes that hold nothing of this budget, and ended processes whose units
+/// no other process has taken back yet. Changes nothing in the segment. If the file was shortened,
+/// there are none. Costs a few loads for each process and lane, and a system call for each process;
+/// for an ended one, a look into `/proc` too.
+///
+/// - NULL: allowed for `processes` if `capacity` is 0; otherwise not allowed.
+/// - Returns: `OK`, `NULL_POINTER`.
+/// - Blocks: never for long.
+/// - Signal handlers: not allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thiscpu_budget_view_participants(
+    budget: *mut ThiscpuBudgetView,
+    processes: *mut ThiscpuBudgetParticipant,
+    capacity: usize,
+    count: *mut usize,
+) -> Status {
+    let to_c = |participant| {
+        let BudgetParticipant { slot, pid, held, is_alive, .. } = participant;
+        ThiscpuBudgetParticipant { slot, pid, held, is_alive }
+    };
+    let get = |budget: &ThiscpuBudgetView| {
+        let all = budget.0.participants().into_iter().map(to_c);
+        // SAFETY: the header requires that `processes` is null or valid for writes of `capacity`
+        // values.
+        unsafe { copy_out(processes, capacity, all) }
+    };
+    // SAFETY: the header requires that the handle is null or live, and `count` null or valid for
+    // writes.
+    unsafe { write(budget, count, get) }
 }
 
 /// Stores in `*state` the state that the last operation on the budget has left.

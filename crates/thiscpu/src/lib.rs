@@ -176,10 +176,10 @@ pub use ledger::{Account, AccountId, Ledger};
 pub use percpu::{Link, PairWord, PerCpu, PerCpuInt, PerCpuPair, PerCpuStack, PerCpuWord};
 #[cfg(not(thiscpu_model))]
 pub use segment::{
-    BudgetState, BudgetView, CounterView, CountersView, Existing, ObjectKind, Objects, Segment,
-    SegmentError, SegmentErrorKind, SegmentObject, SegmentOptions, SegmentView, SharedAcquire,
-    SharedAcquireError, SharedAcquireOwned, SharedBudget, SharedCounter, SharedCounters,
-    SharedLease, SharedOwnedLease,
+    BudgetParticipant, BudgetState, BudgetView, CounterView, CountersView, Existing, ObjectKind,
+    Objects, Segment, SegmentError, SegmentErrorKind, SegmentObject, SegmentOptions, SegmentView,
+    SharedAcquire, SharedAcquireError, SharedAcquireOwned, SharedBudget, SharedCounter,
+    SharedCounters, SharedLease, SharedOwnedLease,
 };
 pub use slab::{
     Cache, CacheBox, CacheInUse, CacheStats, Constructed, ConstructedCache, ConstructedPrefilled,

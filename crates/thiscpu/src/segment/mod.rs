@@ -59,4 +59,6 @@ pub use self::shared_budget::future::{SharedAcquire, SharedAcquireOwned};
 #[cfg(not(thiscpu_model))]
 pub use self::shared_budget::lease::{SharedLease, SharedOwnedLease, can_merge};
 #[cfg(not(thiscpu_model))]
-pub use self::view::{BudgetState, BudgetView, CounterView, CountersView, SegmentView};
+pub use self::view::{
+    BudgetParticipant, BudgetState, BudgetView, CounterView, CountersView, SegmentView,
+};

@@ -13,6 +13,7 @@ use super::file::error::SegmentError;
 use super::file::mapping::{Access, Mapping, open_path, system};
 use super::file::objects::Objects;
 use super::file::place::Place;
+use super::file::slots::look;
 use crate::counter::Bounds;
 use crate::sys::shared_file::SharedFile;
 
@@ -219,7 +220,68 @@ pub struct BudgetState {
     pub is_closed: bool,
 }
 
+/// A process that uses budgets of a segment, and what it holds of one of them.
+///
+/// [`BudgetView::participants`] returns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BudgetParticipant {
+    /// The number of its slot, below the segment's number of participants.
+    pub slot: u32,
+    /// Its process ID, in its own PID namespace.
+    pub pid: u32,
+    /// The units of the budget that it holds; 0 if it has released more than it held.
+    ///
+    /// Exact if the process has ended. Otherwise its CPUs are read one after the other. So units
+    /// that it acquires or releases meanwhile may be counted, or not.
+    pub held: u64,
+    /// Whether the process has not ended.
+    ///
+    /// Units of an ended process are on the way back: they return at the next call on the budget
+    /// that would refuse, wait or read the available units.
+    pub is_alive: bool,
+}
+
 impl BudgetView {
+    /// Returns the processes that use budgets of the segment, by their slots.
+    ///
+    /// Includes processes that hold nothing of this budget, and ended processes whose units no
+    /// other process has taken back yet. The segment and its locks stay as they are. If the segment
+    /// [is lost](SegmentView::is_lost), the result is empty.
+    ///
+    /// Costs an allocation, a few loads for each process and lane, and a system call for each
+    /// process; for an ended one, a look into `/proc` too. Waits for nobody. May be called after
+    /// `fork`, but not from a signal handler.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let segment = thiscpu::Segment::anonymous()?;
+    /// let connections = segment.budget("connections", 100)?;
+    /// connections.try_acquire(70)?;
+    ///
+    /// let file = segment.as_fd()?.try_clone_to_owned()?;
+    /// let view = thiscpu::SegmentView::from_fd(file)?.budget("connections")?;
+    /// let [this_process] = view.participants()[..] else { panic!("one process") };
+    /// assert_eq!((this_process.pid, this_process.held), (std::process::id(), 70));
+    /// assert!(this_process.is_alive);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn participants(&self) -> Vec<BudgetParticipant> {
+        let parts = self.at.parts(&self.mapping);
+        let slots = 0..self.mapping.layout.participants as u32;
+        let mut participants: Vec<_> = slots
+            .filter_map(|slot| {
+                let (pid, is_alive, held) = look(&self.mapping, slot, || parts.held_by(slot))?;
+                Some(BudgetParticipant { slot, pid, held, is_alive })
+            })
+            .collect();
+        if self.mapping.check_length().is_err() {
+            participants.clear();
+        }
+        participants
+    }
+
     /// Returns the state that the last operation on the pool has left.
     ///
     /// A recall of all free units would be a write, so a view makes none. Therefore the state says

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use thiscpu::{Segment, SharedAcquireError, SharedBudget};
+use thiscpu::{Segment, SegmentView, SharedAcquireError, SharedBudget};
 
 use super::segment_kills::{images_of, kill_distance};
 use super::segment_participants::{Holder, LIMIT, budget, exhausted, until};
@@ -21,6 +21,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_budget_kills::killed_calls_return_everything, DEFAULT_ONLY)
         .needs(can_single_step)
         .slow(),
+    scenario!(segment_budget_kills::views_count_what_killed_calls_held, DEFAULT_ONLY)
+        .needs(can_single_step)
+        .not_quick(),
     scenario!(segment_budget_kills::killed_releases_serve_waiters, DEFAULT_ONLY)
         .needs(can_single_step)
         .not_quick(),
@@ -154,6 +157,35 @@ fn killed_calls_return_everything() {
             for image in images {
                 assert_recovers(&image, &[0], OTHERS, &format!("{state}, {call}"));
             }
+        }
+    }
+}
+
+// The call happens at one instruction: what the view counts changes once, and by all of its units.
+fn views_count_what_killed_calls_held() {
+    let calls: [(&str, Act, u64); 5] = [
+        ("acquire of 1", |two| _ = two.own.try_acquire(1), 21),
+        ("acquire of 30", |two| _ = two.own.try_acquire(30), 50),
+        ("release of 1", |two| two.own.release(1), 19),
+        ("release of 20", |two| two.own.release(20), 0),
+        ("look", |two| _ = two.own.available(), 20),
+    ];
+    for (state, prepare) in &STATES[..2] {
+        for (call, act, after) in calls {
+            let two = Two::new();
+            prepare(&two);
+            let mut held = vec![];
+            for image in images_of(&two.segment, || act(&two)) {
+                let copy = attach(&with_dead(&image, &[0])).expect("a segment");
+                let view = SegmentView::from_fd(file_of(&copy).into()).expect("a segment");
+                let view = view.budget("budget").expect("the budget");
+                let [own, other] = view.participants()[..] else { panic!("two participants") };
+                assert!(!own.is_alive && other.is_alive && other.held == OTHERS, "{own:?}");
+                held.push(own.held);
+            }
+            held.dedup();
+            let wanted = if after == 20 { vec![20] } else { vec![20, after] };
+            assert_eq!(held, wanted, "{state}, {call}");
         }
     }
 }

@@ -8,7 +8,8 @@ use thiscpu::{
     SharedCounter,
 };
 
-use crate::common::segment::{Place, small};
+use super::segment_participants::{Holder, budget, until};
+use crate::common::segment::{Place, file_of, small};
 
 use crate::common::{
     DEFAULT_ONLY, Scenario, SetOnDrop, TIERS, at_each_step, can_single_step, scale, scenario,
@@ -24,6 +25,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_view::budget_is_as_last_operation_left_it, TIERS),
     scenario!(segment_view::exact_budget_is_of_one_instant_when_limit_changes, DEFAULT_ONLY)
         .needs(can_single_step),
+    scenario!(segment_view::participants_are_listed_with_what_they_hold, TIERS),
     scenario!(segment_view::view_writes_nothing, DEFAULT_ONLY),
 ];
 
@@ -180,6 +182,39 @@ fn budget_is_as_last_operation_left_it() {
     exact(900, -100, false, true);
     budget.release(1000);
     exact(900, 900, false, true);
+}
+
+// The ended process is not reclaimed: no call of a process that can write has looked for it.
+fn participants_are_listed_with_what_they_hold() {
+    let place = Place::new();
+    let segment = small().create(&place).expect("a segment");
+    let (budget, idle) = (budget(&segment), segment.budget("idle", 9).expect("room"));
+    let open = |name| SegmentView::open(&place).expect("a segment").budget(name).expect("a budget");
+    let [view, idle_view] = ["budget", "idle"].map(open);
+    budget.try_acquire(20).expect("units are available");
+    let holder = Holder::start(|| budget.try_acquire(30).expect("units are available"), || ());
+    let own = (std::process::id(), 20, true);
+    let other = holder.pid as u32;
+    let assert_listed = |wanted: &[(u32, u64, bool)]| {
+        let all = view.participants();
+        let listed: Vec<_> = all.iter().map(|it| (it.pid, it.held, it.is_alive)).collect();
+        assert_eq!(listed, wanted);
+        assert!(all.iter().zip(0..).all(|(it, slot)| it.slot == slot), "{all:?}");
+    };
+    assert_listed(&[own, (other, 30, true)]);
+    holder.stop();
+    assert_listed(&[own, (other, 30, true)]);
+    holder.kill();
+    until(|| view.participants().iter().all(|it| it.is_alive == (it.pid != other)));
+    assert_listed(&[own, (other, 30, false)]);
+    let idle_ones: Vec<_> = idle_view.participants().iter().map(|it| it.held).collect();
+    assert_eq!(idle_ones, [0, 0]);
+    drop(idle);
+    // Takes the units back.
+    assert_eq!(budget.acquired(), 20);
+    assert_listed(&[own]);
+    file_of(&segment).set_len(0).expect("a file with a name");
+    assert_listed(&[]);
 }
 
 /// Returns a budget of which 70 units are held, and a view of it.

@@ -336,6 +336,8 @@ static void segments() {
     CHECK(view.counter("requests").bounds().low == -2 && !view.is_lost());
     fresh.budget("limit", 5);
     CHECK(view.budget("limit").state().limit == 5);
+    auto participants = view.budget("limit").participants();
+    CHECK(participants.size() == 1 && participants[0].is_alive && participants[0].held == 0);
     auto both = thiscpu::segment_view::from_fd(segment.fd()).counters("pair", 2);
     CHECK(both.len() == 2 && both.bounds()[1].high == 9);
     CHECK(truncate(path.c_str(), 0) == 0 && view.is_lost() && fresh.is_lost());

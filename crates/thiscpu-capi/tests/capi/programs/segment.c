@@ -326,6 +326,18 @@ static void view_gives_bounds(void) {
         OK(thiscpu_budget_view_state(limit, &state));
         CHECK(state.limit == 10 && state.free == 6 && state.is_exact);
         CHECK(!state.is_queued && !state.is_closed);
+        // The parent lives.
+        thiscpu_budget_participant users[2] = {{7, 7, 7, false}, {7, 7, 7, false}};
+        size_t count = 0;
+        OK(thiscpu_budget_view_participants(limit, NULL, 0, &count));
+        CHECK(count == 1);
+        OK(thiscpu_budget_view_participants(limit, users, 2, &count));
+        CHECK(count == 1 && users[0].slot == 0 && users[0].pid == (uint32_t)getppid());
+        CHECK(users[0].held == 4 && users[0].is_alive && users[1].held == 7);
+        RETURNS(THISCPU_STATUS_NULL_POINTER,
+                thiscpu_budget_view_participants(limit, NULL, 1, &count));
+        RETURNS(THISCPU_STATUS_NULL_POINTER,
+                thiscpu_budget_view_participants(limit, users, 2, NULL));
         RETURNS(THISCPU_STATUS_WRONG_KIND, thiscpu_budget_view_open(view, "pair", &no_limit));
         RETURNS(THISCPU_STATUS_NULL_POINTER, thiscpu_budget_view_state(limit, NULL));
         CHECK(no_limit == NULL);
@@ -341,6 +353,8 @@ static void view_gives_bounds(void) {
         OK(thiscpu_counters_view_close(all));
         OK(thiscpu_budget_view_state(limit, &state));
         CHECK(state.limit == 0 && !state.is_exact);
+        OK(thiscpu_budget_view_participants(limit, users, 2, &count));
+        CHECK(count == 0);
         OK(thiscpu_budget_view_close(limit));
         OK(thiscpu_budget_view_close(NULL));
         OK(thiscpu_segment_view_close(view));

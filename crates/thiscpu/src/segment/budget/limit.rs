@@ -7,7 +7,7 @@ use super::waiter::Waiter;
 
 /// How often a reader without write access looks for a limit and units of one state.
 #[cfg(not(thiscpu_model))]
-const LOOKS_MAX: u32 = 100;
+pub(super) const LOOKS_MAX: u32 = 100;
 
 /// A budget at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

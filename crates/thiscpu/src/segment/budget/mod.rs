@@ -2,6 +2,7 @@
 //!
 //! - `acquire`: acquires and releases;
 //! - `close`: the end of a budget;
+//! - `held`: the units of one participant, for readers that cannot write;
 //! - `limit`: changes of the limit, and the state of one instant;
 //! - `memory`: where the words of one budget are;
 //! - `modeled`: shared budgets for the model, which has no files;
@@ -20,6 +21,8 @@
 
 mod acquire;
 mod close;
+#[cfg(not(thiscpu_model))]
+mod held;
 mod limit;
 mod memory;
 #[cfg(thiscpu_model)]

@@ -110,6 +110,12 @@ impl Words {
         self.0[1] >> OUT_BITS == by.version()
     }
 
+    /// Returns whether both have the stamp of one operation.
+    #[cfg(not(thiscpu_model))]
+    pub(super) fn has_stamp_of(self, other: Words) -> bool {
+        self.0[1] == other.0[1]
+    }
+
     /// Returns the units that a pull took out.
     pub(super) fn out(self) -> u64 {
         self.0[1] & ((1 << OUT_BITS) - 1)

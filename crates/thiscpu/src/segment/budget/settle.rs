@@ -142,7 +142,7 @@ impl Parts<'_> {
     ///
     /// A waiter is not freed while the pool names it, so the pool must be looked at again before
     /// it is changed.
-    fn named_waiter(&self, now: State) -> Option<(&Waiter, Status, Request)> {
+    pub(super) fn named_waiter(&self, now: State) -> Option<(&Waiter, Status, Request)> {
         let waiter = self.waiters.get(now.waiter() as usize)?;
         let (status, request) = waiter.waiting()?;
         (request.budget == self.id).then_some((waiter, status, request))

@@ -12,7 +12,11 @@ use crate::sys::atomic::{
     Ordering::{Relaxed, Release},
 };
 use crate::sys::futex::{self, Scope};
+use crate::sys::lock_file;
 use crate::sys::process::Identity;
+
+/// How often a reader looks at a slot whose participant changes.
+const LOOKS_MAX: u32 = 100;
 
 /// The record of one slot.
 #[repr(C, align(64))]
@@ -88,6 +92,53 @@ pub(in crate::segment) fn slots(mapping: &Mapping) -> Slots {
 /// Returns the byte of the file whose lock belongs to a slot.
 pub(in crate::segment) fn lock_at(mapping: &Mapping, slot: u32) -> u64 {
     mapping.layout.participants_at() + SLOT_BYTES * u64::from(slot)
+}
+
+/// Returns whether the process of a slot is gone, whether or not the slot says so yet.
+///
+/// `is_locked` looks at the lock in another way if the program has closed the segment's descriptor.
+/// It gets the error number.
+pub(in crate::segment) fn is_gone(
+    mapping: &Mapping,
+    slot: u32,
+    is_locked: impl FnOnce(i32) -> Result<bool, i32>,
+) -> bool {
+    let by_number = || records(mapping).get(slot as usize)?.identity().is_gone();
+    match lock_file::is_locked(&mapping.file, lock_at(mapping, slot)).or_else(is_locked) {
+        Ok(true) => false,
+        // The program of that process may have closed its descriptor.
+        Ok(false) => by_number().unwrap_or(true),
+        // This program has closed all descriptors.
+        Err(_) => by_number().unwrap_or(false),
+    }
+}
+
+/// Returns the process ID of a slot's participant, whether it is alive, and what it holds.
+///
+/// Makes no change of the slot, even if the participant has ended. Returns `None` if the slot is
+/// free, or keeps changing its participant.
+pub(in crate::segment) fn look(
+    mapping: &Mapping,
+    slot: u32,
+    held: impl Fn() -> u64,
+) -> Option<(u32, bool, u64)> {
+    let record = records(mapping).get(slot as usize)?;
+    for _ in 0..LOOKS_MAX {
+        let (state, generation) = record.slot.load();
+        if state == SlotState::Free {
+            return None;
+        }
+        let pid = record.identity().pid as u32;
+        let is_gone = state == SlotState::Dead || is_gone(mapping, slot, Err);
+        // After the look whether it is gone: then this is what it held in the end.
+        let held = held();
+        let (after, same) = record.slot.load();
+        if same == generation && after != SlotState::Free {
+            let is_alive = !is_gone && after == SlotState::Live;
+            return Some((pid, is_alive, held));
+        }
+    }
+    None
 }
 
 fn first(mapping: &Mapping) -> *const Record {

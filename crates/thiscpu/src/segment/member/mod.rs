@@ -16,7 +16,7 @@ use crate::segment::budget::{Participant, SlotState, Waiter, World, free_slot_of
 use crate::segment::file::budgets;
 use crate::segment::file::error::SegmentErrorKind;
 use crate::segment::file::mapping::{Mapping, with_c_path};
-use crate::segment::file::slots::{Record, lock_at, records, slots};
+use crate::segment::file::slots::{Record, is_gone, lock_at, records, slots};
 use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicPtr,
@@ -24,7 +24,6 @@ use crate::sys::atomic::{
 };
 use crate::sys::errno;
 use crate::sys::futex::{self, Scope};
-use crate::sys::lock_file;
 use crate::sys::machine::Machine as _;
 use crate::sys::process::Identity;
 use crate::sys::stderr::write_line;
@@ -179,22 +178,13 @@ impl Member {
     }
 
     /// Returns whether the process of another slot is gone.
-    fn is_gone(&self, slot: u32, record: &Record) -> bool {
-        let is_gone = || record.identity().is_gone();
-        let lock_at = lock_at(&self.mapping, slot);
-        let by_segment = lock_file::is_locked(&self.mapping.file, lock_at);
-        let is_locked = by_segment.or_else(|errno| {
+    fn is_gone(&self, slot: u32) -> bool {
+        is_gone(&self.mapping, slot, |errno| {
             // The other description holds no lock but that of the own slot.
             let membership = self.membership();
-            membership.participant().map_or(Err(errno), |_| membership.file.is_locked(lock_at))
-        });
-        match is_locked {
-            Ok(true) => false,
-            // The program of that process may have closed its descriptor.
-            Ok(false) => is_gone().unwrap_or(true),
-            // This program has closed both descriptors.
-            Err(_) => is_gone().unwrap_or(false),
-        }
+            let is_locked = || membership.file.is_locked(lock_at(&self.mapping, slot));
+            membership.participant().map_or(Err(errno), |_| is_locked())
+        })
     }
 
     /// Frees all slots whose processes are gone, with all that they held.
@@ -215,7 +205,7 @@ impl World for Member {
         !is_own
             && self
                 .record(slot)
-                .is_some_and(|record| self.is_gone(slot, record) && record.slot.load() == live)
+                .is_some_and(|record| self.is_gone(slot) && record.slot.load() == live)
     }
 
     fn reclaim(&self, slot: u32, generation: u64) {

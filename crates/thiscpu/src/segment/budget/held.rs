@@ -1,0 +1,122 @@
+//! The units that one participant holds, as a process sees them that cannot write.
+//!
+//! An operation that the pool names is committed, but perhaps not applied to its pair. A process
+//! that can write applies it first. A reader counts the pair as it will be.
+
+use super::limit::LOOKS_MAX;
+use super::memory::Parts;
+use super::pair::{Pair, Words};
+use super::pool::{Kind, State};
+
+impl Parts<'_> {
+    /// Returns the units that callers of a slot's participant hold; 0 if they released too much.
+    ///
+    /// Makes only loads. If the participant has ended, its pairs change only with the pool. So the
+    /// number is exact if the pool is unchanged after the loads. If operations always come between,
+    /// the number is of the last look.
+    pub(crate) fn held_by(&self, slot: u32) -> u64 {
+        let mut looks = 0;
+        loop {
+            let now = self.record.pool.load();
+            let held = self.held_at(now, slot);
+            looks += 1;
+            if looks == LOOKS_MAX || self.record.pool.is_still(now) {
+                return held.max(0) as u64;
+            }
+        }
+    }
+
+    /// Returns the units that a slot holds, once the operation of a state is applied.
+    fn held_at(&self, now: State, slot: u32) -> i32 {
+        let (kind, named) = (now.kind(), self.named_pair(now));
+        if kind == Kind::Reclaim && now.pair().0 == slot {
+            return 0;
+        }
+        let held = self.pairs.of(slot).zip(0..).map(|(pair, lane)| {
+            let words = load_of_one_version(pair);
+            let is_committed = named == Some((slot, lane)) && !words.is_stamped(now);
+            let words = if is_committed { words.after(now) } else { words };
+            words.first().held() as i32
+        });
+        // One CPU acquires and another releases, so held of one pair may wrap around.
+        held.fold(0, i32::wrapping_add)
+    }
+
+    /// Returns the slot and the lane whose held units the operation of a state changes.
+    fn named_pair(&self, now: State) -> Option<(u32, u32)> {
+        match now.kind() {
+            Kind::Take | Kind::Give => Some(now.pair()),
+            Kind::Grant => {
+                let (_, status, request) = self.named_waiter(now)?;
+                Some((status.slot(), request.lane))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Loads a pair, so that no operation was applied between the loads of its two words.
+///
+/// Otherwise an operation could be counted twice, or not at all. Gives up after many operations:
+/// then the pool has changed, too.
+fn load_of_one_version(pair: &Pair) -> Words {
+    let mut words = pair.load();
+    for _ in 0..LOOKS_MAX {
+        let again = pair.load();
+        if again.has_stamp_of(words) {
+            break;
+        }
+        words = again;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pool::{Mode, Operation};
+    use super::super::slot::Alone;
+    use super::super::{Pairs, Participant, Record, Slot, SlotState, Slots};
+    use super::*;
+
+    /// Commits an operation, which changes the pool's units, and leaves it unapplied.
+    fn commit_only(budget: &Parts<'_>, units: i64, operation: Operation) {
+        let now = budget.settle(&Alone);
+        let next = now.next(now.units() + units, Mode::Shared, operation);
+        assert!(budget.record.pool.exchange(now, next));
+    }
+
+    #[test]
+    fn committed_operation_counts_once_before_and_after_it_is_applied() {
+        let record = Record::new(100);
+        let (pairs, slots) = ([const { Pair::new() }; 4], [const { Slot::new() }; 2]);
+        assert!(slots.iter().all(|slot| slot.occupy(0)));
+        // SAFETY: the pairs of two slots in two lanes, which live until the end.
+        let pairs = unsafe { Pairs::new(pairs.as_ptr(), 2 * size_of::<Pair>(), 2, 2) };
+        // SAFETY: two slots, which live until the end.
+        let all = unsafe { Slots::new(slots.as_ptr(), size_of::<Slot>(), 2) };
+        let budget = Parts { record: &record, pairs, slots: all, waiters: &[], id: 0 };
+        let held = || [budget.held_by(0), budget.held_by(1)];
+        let assert_held = |wanted: [u64; 2]| {
+            assert_eq!(held(), wanted, "committed");
+            budget.settle(&Alone);
+            assert_eq!(held(), wanted, "applied");
+        };
+        // One lane of slot 1 has acquired what the other one releases.
+        let [one, other] = [0, 1].map(|slot| Participant { slot, generation: 0 });
+        assert!(budget.try_acquire(other, 1, 5, &Alone).is_ok());
+        budget.release(other, 0, 3, &Alone);
+        assert_held([0, 2]);
+        commit_only(&budget, -30, Operation::on_pair(Kind::Take, 30, (0, 1)));
+        assert_held([30, 2]);
+        commit_only(&budget, 10, Operation::on_pair(Kind::Give, 10, (0, 0)));
+        assert_held([20, 2]);
+        commit_only(&budget, 0, Operation::on_pair(Kind::Pull, 0, (0, 1)));
+        assert_held([20, 2]);
+        assert!(slots[0].declare_dead(one.generation) && slots[0].is(SlotState::Dead, 0));
+        commit_only(&budget, 20, Operation::on_pair(Kind::Reclaim, 0, (0, 0)));
+        assert_held([0, 2]);
+        // More than the participant holds.
+        budget.release(other, 0, 7, &Alone);
+        assert_held([0, 0]);
+    }
+}
