@@ -188,6 +188,8 @@ typedef enum thiscpu_status {
   THISCPU_STATUS_SYSTEM,
   /**
    * The file is not a segment of this version and byte order, or is damaged.
+   *
+   * A file of another length than its header says is damaged, too.
    */
   THISCPU_STATUS_INVALID_SEGMENT,
   /**

@@ -133,6 +133,7 @@ impl From<SegmentError> for Status {
             | Kind::OtherFormat { .. }
             | Kind::UnknownFeatures { .. }
             | Kind::Damaged { .. }
+            | Kind::WrongLength { .. }
             | Kind::Lost => Status::InvalidSegment,
             Kind::ForeignOwner { .. } | Kind::WritableByOthers { .. } => Status::UntrustedSegment,
             Kind::OptionOutOfRange { .. } => Status::OutOfRange,

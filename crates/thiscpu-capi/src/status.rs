@@ -43,6 +43,8 @@ pub enum Status {
     /// The system refused a call on a segment's file. `errno` has its error number.
     System,
     /// The file is not a segment of this version and byte order, or is damaged.
+    ///
+    /// A file of another length than its header says is damaged, too.
     InvalidSegment,
     /// Another user owns the segment's file, or more users may write to it than allowed.
     UntrustedSegment,
@@ -134,8 +136,9 @@ pub(crate) fn message(status: i32) -> &'static CStr {
             c"system call refused: errno has the error number, and thiscpu_last_error the reason"
         }
         () if is(Status::InvalidSegment) => {
-            c"invalid segment: the file is not a segment of this version and byte order, or is \
-               damaged; check the path, or remove the file when all its processes have ended"
+            c"invalid segment: the file is not a segment of this version and byte order, is \
+               damaged, or has a wrong length; check the path, or remove a segment after all its \
+               processes have ended"
         }
         () if is(Status::UntrustedSegment) => {
             c"untrusted segment: another user owns the file, or may write to it; allow that in the \
@@ -164,8 +167,8 @@ pub(crate) fn message(status: i32) -> &'static CStr {
                mappings (`sysctl vm.max_map_count`)"
         }
         () if is(Status::NoMemory) => {
-            c"no memory: raise the limit on address space (`ulimit -v`) or that of the control \
-               group"
+            c"no memory: raise the limit on address space (`ulimit -v`), that of the control \
+               group, or the size of the segment's file system"
         }
         () if is(Status::FenceDenied) => {
             c"fence denied: a sandbox denies membarrier and sched_setaffinity; allow one of them, \

@@ -1,6 +1,7 @@
 //! `thiscpu segment` as users see it: text, JSON, and exit status.
 
 use std::fs::{self, File, Permissions};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -42,6 +43,12 @@ fn set_word(path: &Path, number: u64, value: u64) {
     file.write_all_at(&value.to_le_bytes(), 8 * number).unwrap();
 }
 
+/// Takes bytes away from the end of a file.
+fn shorten(path: &Path, bytes: u64) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_len(file.metadata().unwrap().len() - bytes).unwrap();
+}
+
 /// Words of the header.
 const MAGIC: u64 = 0;
 const FORMAT: u64 = 1;
@@ -53,13 +60,14 @@ const RECORDS_USED: u64 = 16;
 fn ls_lists_segments_and_skips_other_files() {
     let directory = directory();
     let path = |name: &str| directory.path().join(name);
-    for name in ["sound", "foreign", "newer", "featured", "damaged"] {
+    for name in ["sound", "foreign", "newer", "featured", "damaged", "cut"] {
         drop(create(&path(name)));
     }
     set_word(&path("foreign"), MAGIC, u64::from_be_bytes(*b"thiscpu\x1a"));
     set_word(&path("newer"), FORMAT, 77);
     set_word(&path("featured"), FEATURES, 4);
     set_word(&path("damaged"), LANES, 0);
+    shorten(&path("cut"), 4096);
     fs::set_permissions(path("newer"), Permissions::from_mode(0o640)).unwrap();
     fs::write(path("text"), "no segment").unwrap();
     fs::write(path("zeros"), vec![0; 1 << 20]).unwrap();
@@ -68,25 +76,32 @@ fn ls_lists_segments_and_skips_other_files() {
     let (status, stdout, stderr) = run(&["ls"], directory.path());
     assert_eq!((status, &*stderr), (Some(0), ""), "{stdout}");
     let lines: Vec<_> = stdout.lines().collect();
-    assert_eq!(lines.len(), 6, "{stdout}");
+    assert_eq!(lines.len(), 7, "{stdout}");
     assert!(lines[0].starts_with("segment ") && lines[0].ends_with("owner  mode  format"));
     for (line, name, end) in [
-        (lines[1], "damaged", "   600  its number of lanes is damaged"),
-        (lines[2], "featured", "   600  unknown features 0x4"),
-        (lines[3], "foreign", "   600  other byte order"),
-        (lines[4], "newer", "   640  77, unknown"),
-        (lines[5], "sound", "   600  1"),
+        (lines[1], "cut", "   600  wrong length"),
+        (lines[2], "damaged", "   600  its number of lanes is damaged"),
+        (lines[3], "featured", "   600  unknown features 0x4"),
+        (lines[4], "foreign", "   600  other byte order"),
+        (lines[5], "newer", "   640  77, unknown"),
+        (lines[6], "sound", "   600  1"),
     ] {
         assert!(line.contains(&format!("/{name} ")) && line.ends_with(end), "{stdout}");
     }
-    let words: Vec<_> = lines[5].split_whitespace().collect();
+    let words: Vec<_> = lines[6].split_whitespace().collect();
     let size = fs::metadata(path("sound")).unwrap().len().to_string();
     assert_eq!((words[1], words[3], words[4]), (&*size, "2", "2"), "{stdout}");
     assert!(words[2].parse::<u64>().unwrap() > 0);
 
     let (status, stdout, stderr) = run(&["ls"], &path("missing"));
     assert_eq!((status, &*stdout), (Some(2), ""));
-    assert!(stderr.contains("cannot list ") && stderr.ends_with("; give a directory\n"));
+    assert!(
+        stderr.contains("cannot list ")
+            && stderr.ends_with("; give the directory of the segments\n")
+    );
+    let (status, _, stderr) = run(&["ls"], &path("text"));
+    assert_eq!(status, Some(2));
+    assert!(stderr.ends_with("; give a directory, or use `thiscpu segment show`\n"), "{stderr}");
 }
 
 #[test]
@@ -121,9 +136,10 @@ fn show_prints_values_as_text_and_json() {
     let named = |name: &str| objects.iter().find(|object| object["name"] == name).unwrap();
     let value = |value: i64| serde_json::json!({ "low": value, "high": value, "exact": true });
     assert_eq!(named("requests")["values"], serde_json::json!([value(7)]));
-    let state = serde_json::json!(
-        { "limit": 100, "free": 100, "exact": true, "queued": false, "closed": true }
-    );
+    let state = serde_json::json!({
+        "limit": 100, "free": 100, "exact": true, "queued": false, "closed": true,
+        "held_by_ended": 0, "participants": [],
+    });
     assert_eq!(named("connections")["values"], serde_json::json!([state]));
     let group = named("a \"group\"");
     assert_eq!((&group["kind"], &group["count"]), (&"counters".into(), &3.into()));
@@ -142,7 +158,16 @@ fn check_ends_with_status_of_segment() {
     };
     let (status, stdout, stderr) = damaged(FEATURES, 0);
     assert_eq!((status, &*stderr), (Some(0), ""));
-    assert!(stdout.ends_with("/segment: 2 objects, no damage\n"), "{stdout}");
+    assert!(stdout.contains("/segment: no damage found\n"), "{stdout}");
+    for line in [
+        "  header   its sizes fit together, ",
+        "  index    each entry in use leads to a record, ",
+        "  records  2 objects: valid names and kinds, ",
+        "  values   not checked: ",
+        "  unused   no bytes",
+    ] {
+        assert!(stdout.lines().any(|shown| shown.starts_with(line)), "{line}: {stdout}");
+    }
     let records_used = {
         let mut word = [0; 8];
         File::open(&path).unwrap().read_exact_at(&mut word, 8 * RECORDS_USED).unwrap();
@@ -150,7 +175,7 @@ fn check_ends_with_status_of_segment() {
     };
     let (status, stdout, _) = damaged(RECORDS_USED, records_used + 64);
     assert_eq!(status, Some(0));
-    assert!(stdout.contains("64 bytes of records and 0 of each lane belong to no object"));
+    assert!(stdout.contains("  unused   64 bytes of records and 0 of each lane; nothing to do: "));
     for (number, value, wanted_status, wanted) in [
         (RECORDS_USED, 1 << 40, 1, "area of records: 1099511627776 bytes are in use of "),
         (LANES, 0, 1, "its number of lanes is damaged; "),
@@ -163,17 +188,115 @@ fn check_ends_with_status_of_segment() {
         let is_clear = stderr.starts_with("thiscpu: ") && stderr.contains("; ");
         assert!(is_clear && stderr.contains(wanted), "{stderr}");
     }
-    // Somebody has shortened the file.
-    drop(damaged(FEATURES, 0));
-    let file = File::options().write(true).open(&path).unwrap();
-    file.set_len(file.metadata().unwrap().len() - 4096).unwrap();
-    let (status, _, stderr) = run(&["check"], &path);
-    assert_eq!(status, Some(1));
-    assert!(stderr.contains("its length is damaged; "), "{stderr}");
-    let (status, _, stderr) = run(&["check"], &directory.path().join("missing"));
-    assert_eq!(status, Some(2));
-    assert!(stderr.contains("; create it first"), "{stderr}");
+    let (_, _, stderr) = damaged(RECORDS_USED, 1 << 40);
+    assert!(stderr.ends_with(": 1 fault found; remove it after all its processes have ended\n"));
     assert_eq!(run(&[], &path).0, Some(2));
+}
+
+#[test]
+fn messages_fit_bad_input() {
+    let directory = directory();
+    let path = |name: &str| directory.path().join(name);
+    for name in ["cut", "part", "longer", "newer", "sound"] {
+        drop(create(&path(name)));
+    }
+    let len = fs::metadata(path("sound")).unwrap().len();
+    shorten(&path("cut"), 4096);
+    shorten(&path("part"), len - 1000);
+    File::options().write(true).open(path("longer")).unwrap().set_len(len + 1).unwrap();
+    set_word(&path("newer"), FORMAT, 77);
+    symlink(path("sound"), path("link")).unwrap();
+    fs::create_dir(path("directory")).unwrap();
+    fs::write(path("empty"), "").unwrap();
+    fs::write(path("text"), "no segment").unwrap();
+    let length = |found: u64| {
+        format!("its header says {len} bytes, but the file has {found}; copy it again if ")
+    };
+    let inputs = [
+        ("missing", 2, "there is no such file; check the path, or list segments".to_owned()),
+        ("directory", 2, "it is a directory; give the path of a file, or list ".to_owned()),
+        ("link", 2, "it is a symbolic link; give the path of the file itself".to_owned()),
+        ("empty", 2, "it is not a segment; check the path\n".to_owned()),
+        ("text", 2, "it is not a segment; check the path\n".to_owned()),
+        ("text/file", 2, "Not a directory (os error 20); check the path".to_owned()),
+        ("newer", 2, "it has format 77, and this version of thiscpu knows ".to_owned()),
+        ("cut", 1, length(len - 4096)),
+        ("part", 1, length(1000)),
+        ("longer", 1, length(len + 1)),
+    ];
+    for (name, wanted_status, reason) in inputs {
+        for (command, action) in [("show", "show"), ("check", "check"), ("rm", "remove")] {
+            let is_segment = wanted_status == 1 || name == "newer";
+            if command == "rm" && is_segment {
+                continue;
+            }
+            let (status, stdout, stderr) = run(&[command], &path(name));
+            assert_eq!((status, &*stdout), (Some(wanted_status), ""), "{name}: {stderr}");
+            let wanted = format!("thiscpu: cannot {action} {}: {reason}", path(name).display());
+            assert!(stderr.starts_with(&wanted), "{stderr}");
+            assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        }
+    }
+    for name in ["cut", "part", "longer", "newer"] {
+        assert_eq!(run(&["rm"], &path(name)).0, Some(0));
+    }
+}
+
+/// Where [`holds_units_until_it_is_killed`] finds its segment.
+const HELD: &str = "THISCPU_TEST_HELD_SEGMENT";
+
+// A process of the next test. By itself it tests nothing.
+#[test]
+fn holds_units_until_it_is_killed() {
+    let Some(path) = std::env::var_os(HELD) else { return };
+    let budget = Segment::open(path).unwrap().budget("connections", 100).unwrap();
+    budget.try_acquire(30).unwrap();
+    println!("holding");
+    // Until the other process kills this one, or has ended itself.
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+fn user(slot: u32, pid: u32, held: u64, alive: bool) -> Value {
+    serde_json::json!({ "slot": slot, "pid": pid, "held": held, "alive": alive })
+}
+
+#[test]
+fn show_tells_what_ended_processes_hold() {
+    let directory = directory();
+    let path = directory.path().join("segment");
+    let segment = create(&path);
+    let budget = segment.budget("connections", 100).unwrap();
+    budget.try_acquire(20).unwrap();
+    let mut other = Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", "holds_units_until_it_is_killed", "--nocapture"]).env(HELD, &path);
+    let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(other.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().ends_with("holding")));
+    let shown = || {
+        let (status, stdout, stderr) = run(&["show"], &path);
+        assert_eq!((status, &*stderr), (Some(0), ""), "{stdout}");
+        let (_, json, _) = run(&["show", "--json"], &path);
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let objects = json["objects"].as_array().unwrap();
+        let object = objects.iter().find(|object| object["name"] == "connections").unwrap();
+        (stdout, object["values"][0].clone())
+    };
+    let own = user(0, std::process::id(), 20, true);
+    let (text, json) = shown();
+    assert!(text.contains(" of 100 held\n"), "{text}");
+    assert_eq!(json["held_by_ended"], 0);
+    assert_eq!(json["participants"], serde_json::json!([own, user(1, other.id(), 30, true)]));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    let (text, json) = shown();
+    assert!(text.contains(" of 100 held, 30 of them by ended processes\n"), "{text}");
+    assert_eq!(json["held_by_ended"], 30);
+    assert_eq!(json["participants"], serde_json::json!([own, user(1, other.id(), 30, false)]));
+    // A call that reads the available units takes them back.
+    assert_eq!(budget.available(), 80);
+    let (text, json) = shown();
+    assert!(text.contains("20 of 100 held\n"), "{text}");
+    assert_eq!(json["participants"], serde_json::json!([own]));
 }
 
 #[test]

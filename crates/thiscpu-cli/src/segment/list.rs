@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, DirEntry};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,8 +28,13 @@ pub(super) fn main(directory: &Path) -> Result<ExitCode> {
     let entries = match fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>) {
         Ok(entries) => entries,
         Err(error) => {
+            let advice = match error.kind() {
+                ErrorKind::NotADirectory => "give a directory, or use `thiscpu segment show`",
+                ErrorKind::PermissionDenied => "run as its owner",
+                _ => "give the directory of the segments",
+            };
             let directory = super::text_of(directory);
-            output::note(&format!("cannot list {directory}: {error}; give a directory"));
+            output::note(&format!("cannot list {directory}: {error}; {advice}"));
             return Ok(ExitCode::from(REFUSED));
         }
     };
@@ -37,8 +43,9 @@ pub(super) fn main(directory: &Path) -> Result<ExitCode> {
         entries.iter().filter_map(|entry| line_of(entry, &mut unreadable)).collect();
     lines.sort_by(|one, other| one.name.cmp(&other.name));
     if output::print(&to_text(&lines))? && unreadable > 0 {
+        let files = super::counted(unreadable, "file", "files");
         output::note(&format!(
-            "cannot read {unreadable} files, which may be segments; run as their owner"
+            "cannot list {files}: permission denied; run as their owner if they are segments"
         ));
     }
     Ok(ExitCode::SUCCESS)
@@ -54,7 +61,10 @@ fn line_of(entry: &DirEntry, unreadable: &mut usize) -> Option<Line> {
             let damaged = view.objects().filter(Result::is_err).count();
             let format = match damaged {
                 0 => usage.format.to_string(),
-                _ => format!("{}, {damaged} records are damaged", usage.format),
+                _ => {
+                    let records = super::counted(damaged, "damaged record", "damaged records");
+                    format!("{}, {records}", usage.format)
+                }
             };
             [view.objects().count().to_string(), usage.lanes.to_string(), format]
         }
@@ -66,6 +76,7 @@ fn line_of(entry: &DirEntry, unreadable: &mut usize) -> Option<Line> {
                     format!("unknown features {unknown:#x}")
                 }
                 SegmentErrorKind::Damaged { field } => format!("its {field} is damaged"),
+                SegmentErrorKind::WrongLength { .. } => "wrong length".to_owned(),
                 SegmentErrorKind::System { errno: libc::EACCES | libc::EPERM, .. } => {
                     *unreadable += 1;
                     return None;

@@ -18,8 +18,9 @@ use crate::{FAILED, REFUSED, output};
 const DETAILS: &str = "\
 No command writes to a segment, so none disturbs a process that uses it.
 
-Exit status: 0 done; 1 the segment is damaged, or could not be removed; 2 wrong arguments, the file
-cannot be read or is no segment, or another version of thiscpu or another machine made it.";
+Exit status: 0 done; 1 the segment is damaged, has a wrong length, or could not be removed; 2 wrong
+arguments, the file cannot be read or is no segment, or another version of thiscpu or another
+machine made it.";
 
 /// Options of `thiscpu segment`.
 #[derive(Debug, clap::Args)]
@@ -38,6 +39,9 @@ enum Command {
         directory: PathBuf,
     },
     /// Show a segment's sizes, processes and objects, and the values in it
+    ///
+    /// Units that ended processes hold are counted apart. They return at the next call on the
+    /// budget that would refuse, wait or read the available units.
     Show {
         /// The file of the segment
         path: PathBuf,
@@ -45,7 +49,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Check that nothing in a segment is damaged
+    /// Check that a segment's sizes, index and records fit together
+    ///
+    /// Not the values of counters and budgets: a process that can write may give them any value.
     Check {
         /// The file of the segment
         path: PathBuf,
@@ -70,15 +76,33 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
 }
 
 /// Opens a segment to read it; otherwise says why not, and returns the exit status.
-fn open(path: &Path) -> Result<SegmentView, ExitCode> {
-    SegmentView::open(path).map_err(|error| refuse(&error))
+fn open(action: &str, path: &Path) -> Result<SegmentView, ExitCode> {
+    SegmentView::open(path).map_err(|error| refuse(action, path, &error))
 }
 
-/// Says why a segment cannot be used, and returns the exit status.
-fn refuse(error: &SegmentError) -> ExitCode {
-    output::note(&error.to_string());
-    let is_damaged = matches!(error.kind(), SegmentErrorKind::Damaged { .. });
+/// Says why a command cannot do something with a segment, and returns the exit status.
+fn refuse(action: &str, path: &Path, error: &SegmentError) -> ExitCode {
+    use SegmentErrorKind as Kind;
+    let reason = match error.kind() {
+        Kind::System { errno: libc::ENOENT, .. } => {
+            "there is no such file; check the path, or list segments with `thiscpu segment ls`"
+                .to_owned()
+        }
+        Kind::System { errno: libc::EISDIR, .. } => {
+            "it is a directory; give the path of a file, or list its segments with `thiscpu \
+             segment ls`"
+                .to_owned()
+        }
+        kind => kind.to_string(),
+    };
+    output::note(&format!("cannot {action} {}: {reason}", text_of(path)));
+    let is_damaged = matches!(error.kind(), Kind::Damaged { .. } | Kind::WrongLength { .. });
     ExitCode::from(if is_damaged { FAILED } else { REFUSED })
+}
+
+/// Returns a number with a noun in the singular or the plural.
+fn counted(number: usize, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
 }
 
 /// Returns a path as one line of text.

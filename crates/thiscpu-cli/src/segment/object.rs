@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 use thiscpu::__internal::capi::DynCountersView;
-use thiscpu::{Bounds, BudgetState, ObjectKind, SegmentError, SegmentObject, SegmentView};
+use thiscpu::{
+    Bounds, BudgetParticipant, BudgetState, ObjectKind, SegmentError, SegmentObject, SegmentView,
+};
 
 /// The contents of an object.
 pub(super) enum Values {
     Counters(Vec<Bounds>),
-    Budget(BudgetState),
+    Budget(BudgetState, Vec<BudgetParticipant>),
     Unknown,
 }
 
@@ -19,7 +21,12 @@ pub(super) fn values(view: &SegmentView, object: &SegmentObject) -> Result<Value
         ObjectKind::Counters(len) => {
             Values::Counters(DynCountersView::open(view, name, len as usize)?.bounds())
         }
-        ObjectKind::Budget => Values::Budget(view.budget(name)?.state()),
+        ObjectKind::Budget => {
+            let budget = view.budget(name)?;
+            // The state first: units that come back meanwhile are not said to be held by the ended.
+            let state = budget.state();
+            Values::Budget(state, budget.participants())
+        }
         _ => Values::Unknown,
     })
 }
@@ -39,12 +46,17 @@ pub(super) fn kind_name(kind: ObjectKind) -> String {
 pub(super) fn to_text(values: &Values) -> String {
     match values {
         Values::Counters(values) => values.iter().map(in_words).collect::<Vec<_>>().join(", "),
-        Values::Budget(state) => budget_in_words(state),
+        Values::Budget(state, users) => budget_in_words(state, held_by_ended(users)),
         Values::Unknown => String::new(),
     }
 }
 
-fn budget_in_words(state: &BudgetState) -> String {
+/// Returns the units that processes hold which have ended.
+fn held_by_ended(users: &[BudgetParticipant]) -> u64 {
+    users.iter().filter(|user| !user.is_alive).map(|user| user.held).sum()
+}
+
+fn budget_in_words(state: &BudgetState, held_by_ended: u64) -> String {
     let held = (state.limit as i64 - state.free).max(0);
     let about = if state.is_exact { "" } else { "at most " };
     let note = match state {
@@ -52,7 +64,11 @@ fn budget_in_words(state: &BudgetState) -> String {
         _ if state.is_queued => ", somebody waits",
         _ => "",
     };
-    format!("{about}{held} of {} held{note}", state.limit)
+    let ended = match held_by_ended {
+        0 => String::new(),
+        units => format!(", {units} of them by ended processes"),
+    };
+    format!("{about}{held} of {} held{ended}{note}", state.limit)
 }
 
 /// Returns a value in words: exact, bounds, or unknown.
@@ -70,14 +86,20 @@ pub(super) fn to_json(object: &SegmentObject, values: &Values) -> Value {
         let Bounds { low, high, .. } = *bounds;
         json!({ "low": low, "high": high, "exact": low == high })
     };
+    let participant = |user: &BudgetParticipant| {
+        let BudgetParticipant { slot, pid, held, is_alive, .. } = *user;
+        json!({ "slot": slot, "pid": pid, "held": held, "alive": is_alive })
+    };
     let values: Vec<_> = match values {
         Values::Counters(values) => values.iter().map(counter).collect(),
-        Values::Budget(state) => vec![json!({
+        Values::Budget(state, users) => vec![json!({
             "limit": state.limit,
             "free": state.free,
             "exact": state.is_exact,
             "queued": state.is_queued,
             "closed": state.is_closed,
+            "held_by_ended": held_by_ended(users),
+            "participants": users.iter().map(participant).collect::<Vec<_>>(),
         })],
         Values::Unknown => Vec::new(),
     };

@@ -17,13 +17,14 @@ pub(super) fn main(path: &Path) -> Result<ExitCode> {
         let is_other =
             matches!(error.kind(), SegmentErrorKind::System { .. } | SegmentErrorKind::NotASegment);
         if is_other {
-            return Ok(super::refuse(&error));
+            return Ok(super::refuse("remove", path, &error));
         }
     }
     let users = fs::metadata(path).ok().and_then(|file| Users::of(&file));
     let name = super::text_of(path);
     if let Err(error) = fs::remove_file(path) {
-        output::note(&format!("cannot remove {name}: {error}; run as its owner"));
+        let advice = "run as the owner of the file or of its directory";
+        output::note(&format!("cannot remove {name}: {error}; {advice}"));
         return Ok(ExitCode::from(FAILED));
     }
     let users = Users::describe(users.as_ref());

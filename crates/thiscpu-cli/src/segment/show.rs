@@ -20,7 +20,7 @@ type Shown = Result<(SegmentObject, Values), SegmentError>;
 
 /// Runs the subcommand.
 pub(super) fn main(path: &Path, json: bool) -> Result<ExitCode> {
-    let view = match super::open(path) {
+    let view = match super::open("show", path) {
         Ok(view) => view,
         Err(status) => return Ok(status),
     };

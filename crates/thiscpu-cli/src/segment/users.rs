@@ -46,7 +46,11 @@ impl Users {
             text += &format!(" ({})", numbers.join(", "));
         }
         if *unknown > 0 {
-            text += &format!("; {unknown} processes of other users are unknown");
+            let processes = super::counted(*unknown, "process is", "processes are");
+            // The owner of the directory is the user of this process.
+            let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+            let advice = if is_root { "" } else { " (run as root to see them)" };
+            text += &format!("; {processes} hidden in /proc and may use it too{advice}");
         }
         text
     }

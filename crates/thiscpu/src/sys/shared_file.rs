@@ -33,7 +33,8 @@ const CLOSED: RawFd = -1;
 pub(crate) struct Status {
     pub(super) device: u64,
     pub(super) inode: u64,
-    pub(crate) is_regular: bool,
+    /// The bits of the mode that say what it is, such as `S_IFREG`.
+    pub(crate) kind: u32,
     /// In bytes.
     pub(crate) len: u64,
     /// The user who owns it.
@@ -65,7 +66,7 @@ pub(super) fn status_of(fd: RawFd) -> Result<Status, i32> {
     Ok(Status {
         device: stat.st_dev,
         inode: stat.st_ino,
-        is_regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
+        kind: stat.st_mode & libc::S_IFMT,
         len: stat.st_size as u64,
         owner: stat.st_uid,
         mode: stat.st_mode & 0o7777,

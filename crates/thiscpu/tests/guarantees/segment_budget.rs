@@ -42,7 +42,9 @@ fn names_lead_to_their_own_budgets() {
     let error = segment.counter(&names[0]).expect_err("a budget");
     assert_eq!(error.kind(), &SegmentErrorKind::OtherKind);
     let error = segment.budget("large", SharedBudget::LIMIT_MAX + 1).expect_err("a large limit");
-    assert!(error.to_string().contains("limit is out of range; use 0 to"), "{error}");
+    let message = error.to_string();
+    assert!(message.starts_with("cannot make a budget in a segment without a name: "), "{message}");
+    assert!(message.contains("limit is out of range; use 0 to"), "{message}");
     let largest = segment.budget("large", SharedBudget::LIMIT_MAX).expect("room");
     largest.try_acquire(SharedBudget::LIMIT_MAX).expect("units are available");
     assert_eq!(largest.try_acquire(u64::MAX), exhausted(0));

@@ -32,6 +32,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_files::relative_paths_work, DEFAULT_ONLY),
     scenario!(segment_files::full_file_system_refuses_segments_and_objects, DEFAULT_ONLY)
         .needs(namespace::can_hide_sys),
+    scenario!(segment_files::messages_fit_bad_paths, DEFAULT_ONLY),
     scenario!(segment_files::segments_work_without_proc, DEFAULT_ONLY)
         .needs(namespace::can_hide_sys),
     scenario!(segment_files::limits_on_resources_are_errors, DEFAULT_ONLY),
@@ -87,12 +88,15 @@ fn group(segment: &Segment) -> Result<SharedCounters<3>, SegmentError> {
 const FORMAT: usize = 1;
 const FEATURES: usize = 2;
 const SIZES: std::ops::Range<usize> = 4..10;
+/// The bytes without which a file is no segment.
+const HEADER_BYTES: usize = 144;
 
 fn files_of_other_lengths_are_refused() {
     let image = image_of(&used_segment());
     let place = Place::new();
     let len = image.len();
-    let edges = [0, 64, 4096, 64 << 10, 128 << 10, len / 2, len - (256 << 10), len, 2 * len];
+    let edges =
+        [0, 64, HEADER_BYTES, 4096, 64 << 10, 128 << 10, len / 2, len - (256 << 10), len, 2 * len];
     let lengths = edges.into_iter().flat_map(|edge| [edge.saturating_sub(1), edge, edge + 1]);
     for length in lengths.filter(|&length| length != len) {
         fs::write(&place, &image).expect("a file");
@@ -100,8 +104,10 @@ fn files_of_other_lengths_are_refused() {
         let file = File::options().write(true).open(&place).expect("a file");
         file.set_len(length as u64).expect("a length");
         let is_kind = |kind: &SegmentErrorKind| match kind {
-            SegmentErrorKind::NotASegment => length < 64 << 10,
-            SegmentErrorKind::Damaged { field } => *field == "length",
+            SegmentErrorKind::NotASegment => length < HEADER_BYTES,
+            SegmentErrorKind::WrongLength { expected, found } => {
+                (*expected, *found) == (len as u64, length as u64)
+            }
             _ => false,
         };
         assert_fails(Segment::open(&place), is_kind);
@@ -112,6 +118,45 @@ fn files_of_other_lengths_are_refused() {
     }
     // All other bytes are there, but not these.
     assert_fails(attach(&vec![0; len]), |kind| *kind == SegmentErrorKind::NotASegment);
+}
+
+fn messages_fit_bad_paths() {
+    let place = Place::new();
+    let inside = Path::join(&place, "segment");
+    let expect = |result: Result<Segment, SegmentError>, action: &str, path: &Path, end: &str| {
+        let message = result.expect_err("a bad path").to_string();
+        assert!(message.starts_with(&format!("cannot {action} segment {}: ", path.display())));
+        assert!(message.ends_with(end), "{message}");
+    };
+    let into_directory =
+        "; check the path: it must lead into a directory of a tmpfs, such as /dev/shm";
+    let keep = |path: &Path| small().open_or_create(path, Existing::Keep);
+    let replace = |path: &Path| small().open_or_create(path, Existing::Replace);
+    // Nothing is there.
+    expect(small().open(&place), "open", &place, "; check the path, or create the segment first");
+    for result in [small().create(&inside), keep(&inside), replace(&inside)] {
+        expect(result, "create", &inside, into_directory);
+    }
+    fs::create_dir(&place).expect("a directory");
+    for result in [small().open(&place), keep(&place), replace(&place)] {
+        let end = "; give the path of a file, in a directory of a tmpfs such as /dev/shm";
+        expect(result, "open", &place, end);
+    }
+    symlink(&inside, Path::join(&place, "link")).expect("a link");
+    let link = Path::join(&place, "link");
+    small().create(&inside).expect("a segment");
+    for result in [small().open(&link), keep(&link), replace(&link)] {
+        expect(result, "open", &link, ": it is a symbolic link; give the path of the file itself");
+    }
+    fs::write(&inside, "no segment").expect("a file");
+    for result in [small().open(&inside), keep(&inside), replace(&inside)] {
+        expect(result, "attach to", &inside, ": it is not a segment; check the path");
+    }
+    expect(small().create(&inside), "create", &inside, "; open it, or remove it");
+    let below = Path::join(&inside, "segment");
+    expect(small().open(&below), "open", &below, "; check the path");
+    expect(small().create(&below), "create", &below, into_directory);
+    fs::remove_dir_all(&place).expect("a directory");
 }
 
 fn with_word(image: &[u8], number: usize, value: u64) -> Vec<u8> {
@@ -139,7 +184,12 @@ fn foreign_headers_are_refused() {
     for number in SIZES {
         let size = word(&image, number);
         for value in [0, size / 2 - 1, size + 1, size + (64 << 10), 1 << 50, u64::MAX] {
-            let is_damaged = |kind: &_| matches!(kind, SegmentErrorKind::Damaged { .. });
+            // Some are sizes of another segment.
+            let is_damaged = |kind: &_| match kind {
+                SegmentErrorKind::Damaged { .. } => true,
+                SegmentErrorKind::WrongLength { found, .. } => *found == image.len() as u64,
+                _ => false,
+            };
             assert_fails(attach(&with_word(&image, number, value)), is_damaged);
         }
     }

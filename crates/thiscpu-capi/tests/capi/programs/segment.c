@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -395,6 +396,12 @@ static void errors_are_reported(void) {
     OK(thiscpu_shared_counter_open(segment, name + 1, &counter));
     OK(thiscpu_shared_counter_close(counter));
     OK(thiscpu_segment_close(segment));
+    // A file that is one byte longer than its header says.
+    struct stat before;
+    CHECK(stat(path, &before) == 0 && truncate(path, before.st_size + 1) == 0);
+    RETURNS(THISCPU_STATUS_INVALID_SEGMENT, thiscpu_segment_open(path, NULL, &segment));
+    CHECK(strstr(thiscpu_last_error(), ": its header says ") != NULL);
+    CHECK(truncate(path, before.st_size) == 0);
     // A file of the right length, whose header is damaged.
     int file = open(path, O_RDWR);
     CHECK(file >= 0 && pwrite(file, "damaged", 7, 0) == 7 && close(file) == 0);

@@ -23,7 +23,7 @@ pub enum SegmentErrorKind {
         /// The error number.
         errno: i32,
     },
-    /// The file is not a segment, or a copy that is not complete.
+    /// The file is not a segment: it does not begin as one does.
     NotASegment,
     /// A machine of the other byte order created the segment.
     ForeignByteOrder,
@@ -43,6 +43,15 @@ pub enum SegmentErrorKind {
     Damaged {
         /// The field.
         field: &'static str,
+    },
+    /// The file has another length than the segment's header says.
+    ///
+    /// It was shortened or extended, or is a copy of a part.
+    WrongLength {
+        /// The length that the header says, in bytes.
+        expected: u64,
+        /// The length of the file, in bytes.
+        found: u64,
     },
     /// Another user owns the file, and could change what it says.
     ForeignOwner {
@@ -138,6 +147,7 @@ impl fmt::Display for SegmentError {
             | SegmentErrorKind::OtherKind
             | SegmentErrorKind::NoSuchObject
             | SegmentErrorKind::Full => "find or make an object in",
+            SegmentErrorKind::OptionOutOfRange { option: "limit", .. } => "make a budget in",
             SegmentErrorKind::OptionOutOfRange { .. } => "create",
             SegmentErrorKind::Lost => "use",
             SegmentErrorKind::TooManyParticipants { .. }
@@ -156,28 +166,35 @@ impl fmt::Display for SegmentError {
 impl fmt::Display for SegmentErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            SegmentErrorKind::System { errno, .. } => {
-                write!(f, "{}; {}", std::io::Error::from_raw_os_error(errno), advice(errno))
+            // The system's words are about levels of links.
+            SegmentErrorKind::System { errno: libc::ELOOP, .. } => {
+                f.write_str("it is a symbolic link; give the path of the file itself")
             }
-            SegmentErrorKind::NotASegment => {
-                f.write_str("it is not a segment; check the path, or remove the file")
+            SegmentErrorKind::System { action, errno } => {
+                write!(f, "{}; {}", std::io::Error::from_raw_os_error(errno), advice(action, errno))
             }
+            SegmentErrorKind::NotASegment => f.write_str("it is not a segment; check the path"),
             SegmentErrorKind::ForeignByteOrder => f.write_str(
                 "a machine of the other byte order made it; remove it, and create it on this one",
             ),
             SegmentErrorKind::OtherFormat { found, known } => write!(
                 f,
-                "it has format {found}, and this version of thiscpu knows format {known}; let all \
-                 its processes end, and create it again"
+                "it has format {found}, and this version of thiscpu knows format {known}; use the \
+                 version that made it, or remove it after all its processes have ended"
             ),
             SegmentErrorKind::UnknownFeatures { unknown } => write!(
                 f,
-                "it has features {unknown:#x}, which this version of thiscpu does not know; let \
-                 all its processes end, and create it again"
+                "it has features {unknown:#x}, which this version of thiscpu does not know; use \
+                 the version that made it, or remove it after all its processes have ended"
             ),
             SegmentErrorKind::Damaged { field } => {
-                write!(f, "its {field} is damaged; let all its processes end, and create it again")
+                write!(f, "its {field} is damaged; remove it after all its processes have ended")
             }
+            SegmentErrorKind::WrongLength { expected, found } => write!(
+                f,
+                "its header says {expected} bytes, but the file has {found}; copy it again if it \
+                 is a copy, or remove it after all its processes have ended"
+            ),
             SegmentErrorKind::ForeignOwner { owner } => write!(
                 f,
                 "user {owner} owns it; name that user in the options if you trust it, or remove \
@@ -205,8 +222,8 @@ impl fmt::Display for SegmentErrorKind {
                 f.write_str("it has no room for another object; create it with more `max_bytes`")
             }
             SegmentErrorKind::Lost => f.write_str(
-                "somebody has shortened its file, or the file system is full; let all its \
-                 processes end, and create it again",
+                "somebody has shortened its file, or the file system is full; remove it after all \
+                 its processes have ended, and create it again",
             ),
             SegmentErrorKind::TooManyParticipants { participants } => write!(
                 f,
@@ -227,21 +244,26 @@ impl fmt::Display for SegmentErrorKind {
     }
 }
 
-/// Returns what to do about an error number.
-fn advice(errno: i32) -> &'static str {
-    match errno {
-        libc::ENOENT => "create it first, and check that its directory exists",
-        libc::ENOTDIR | libc::EINVAL | libc::ENAMETOOLONG => "check its path",
-        libc::EEXIST => "open it, or remove it",
-        libc::EACCES | libc::EPERM => "run as its owner, or change its mode",
-        libc::ENOSPC | libc::EDQUOT => "make room on its file system, or raise that one's size",
-        libc::EFBIG => "raise the limit on file sizes (`ulimit -f`), or lower `max_bytes`",
-        libc::ENOMEM => "raise the limit on address space (`ulimit -v`), or lower `max_bytes`",
-        libc::EMFILE | libc::ENFILE => "raise the limit on open files (`ulimit -n`)",
-        libc::EOPNOTSUPP => "put it on a tmpfs, such as /dev/shm",
-        libc::EISDIR => "give the path of a file, in a directory of a tmpfs such as /dev/shm",
-        libc::ELOOP => "give the path of the file itself: it is a symbolic link",
-        libc::EBADF => "do not close descriptors that belong to this library",
+/// Returns what to do if the system refused an action with an error number.
+fn advice(action: &str, errno: i32) -> &'static str {
+    match (action, errno) {
+        ("create" | "replace", libc::ENOENT | libc::ENOTDIR) => {
+            "check the path: it must lead into a directory of a tmpfs, such as /dev/shm"
+        }
+        ("create" | "replace", libc::EACCES | libc::EPERM) => {
+            "give a path in a directory in which this user may create files"
+        }
+        (_, libc::ENOENT) => "check the path, or create the segment first",
+        (_, libc::ENOTDIR | libc::EINVAL | libc::ENAMETOOLONG) => "check the path",
+        (_, libc::EEXIST) => "open it, or remove it",
+        (_, libc::EACCES | libc::EPERM) => "run as its owner, or change its mode",
+        (_, libc::ENOSPC | libc::EDQUOT) => "make room on its file system, or enlarge that",
+        (_, libc::EFBIG) => "raise the limit on file sizes (`ulimit -f`), or lower `max_bytes`",
+        (_, libc::ENOMEM) => "raise the limit on address space (`ulimit -v`), or lower `max_bytes`",
+        (_, libc::EMFILE | libc::ENFILE) => "raise the limit on open files (`ulimit -n`)",
+        (_, libc::EOPNOTSUPP | libc::EROFS) => "put it on a tmpfs, such as /dev/shm",
+        (_, libc::EISDIR) => "give the path of a file, in a directory of a tmpfs such as /dev/shm",
+        (_, libc::EBADF) => "do not close descriptors that belong to this library",
         _ => "see the documentation of segments",
     }
 }

@@ -246,7 +246,7 @@ impl Header {
         layout.check()?;
         match layout.len() == len {
             true => Ok(layout),
-            false => Err(SegmentErrorKind::Damaged { field: "length" }),
+            false => Err(SegmentErrorKind::WrongLength { expected: layout.len(), found: len }),
         }
     }
 }

@@ -5,11 +5,11 @@ use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
 use super::error::{SegmentError, SegmentErrorKind};
-use super::layout::{Header, Layout, PAGE};
+use super::layout::{Header, Layout};
 use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sys::bus_error::Watch;
 use crate::sys::errno;
-use crate::sys::shared_file::{self, SharedFile};
+use crate::sys::shared_file::{self, SharedFile, Status};
 
 /// Everything in the shared area begins at a multiple of this, a cache line.
 pub(in crate::segment) const SHARED_UNIT: u64 = 64;
@@ -66,7 +66,7 @@ impl Mapping {
         if path.is_none() {
             file.forbid_shrinking().map_err(failed)?;
         }
-        let mapping = Mapping::map(file, path, Access::ReadAndWrite, layout)?;
+        let mapping = Mapping::map(file, path, Access::ReadAndWrite, layout).map_err(failed)?;
         mapping.header().publish(&layout, shared_file::nonce());
         Ok(mapping)
     }
@@ -80,19 +80,17 @@ impl Mapping {
         access: Access,
     ) -> Result<Mapping, SegmentError> {
         let error = |kind| SegmentError::new(path, kind);
-        let failed = |errno| error(system("map", errno));
-        let len = file.status().map_err(failed)?.len;
-        if len < PAGE || len > isize::MAX as u64 {
-            return Err(error(SegmentErrorKind::NotASegment));
-        }
+        let failed = |errno| error(system("attach to", errno));
+        let status = file.status().map_err(failed)?;
+        check_kind(&status, "attach to").map_err(error)?;
         // Read, not mapped: a hole of a file on a full file system reads as zeros, but an access to
         // it would end the process.
         let mut words = [0; size_of::<Header>() / 8];
         if !file.read_start(&mut words).map_err(failed)? {
             return Err(error(SegmentErrorKind::NotASegment));
         }
-        let layout = Header::from_words(words).check(len).map_err(error)?;
-        Mapping::map(file, path, access, layout)
+        let layout = Header::from_words(words).check(status.len).map_err(error)?;
+        Mapping::map(file, path, access, layout).map_err(failed)
     }
 
     fn map(
@@ -100,11 +98,10 @@ impl Mapping {
         path: Option<&Path>,
         access: Access,
         layout: Layout,
-    ) -> Result<Mapping, SegmentError> {
-        let failed = |errno| SegmentError::new(path, system("map", errno));
+    ) -> Result<Mapping, i32> {
         let len = layout.len() as usize;
         let is_writable = access == Access::ReadAndWrite;
-        let base = file.map(len, is_writable).map_err(failed)?;
+        let base = file.map(len, is_writable)?;
         // SAFETY: the mapping is this value's own, which drops the watch before it unmaps it. All
         // accesses are atomic, and make no assumption about what other processes have written.
         let watch = file.can_shrink().then(|| unsafe { Watch::new(base, len, is_writable) });
@@ -118,7 +115,7 @@ impl Mapping {
             lanes_ready: AtomicU64::new(0),
         };
         // The header and the index, of which this process may access every part.
-        mapping.ensure(0, layout.shared_at()).map_err(failed)?;
+        mapping.ensure(0, layout.shared_at())?;
         Ok(mapping)
     }
 
@@ -296,9 +293,17 @@ pub(in crate::segment) fn open_path(
     let file = with_c_path(path, |path| {
         SharedFile::open(path, access == Access::ReadAndWrite).map_err(error)
     })?;
-    match file.status().map_err(error)?.is_regular {
-        true => Ok(file),
-        false => Err(SegmentError::new(Some(path), SegmentErrorKind::NotASegment)),
+    let status = file.status().map_err(error)?;
+    check_kind(&status, "open").map_err(|kind| SegmentError::new(Some(path), kind))?;
+    Ok(file)
+}
+
+/// Returns an error if a file is a directory, a pipe or the like.
+fn check_kind(status: &Status, action: &'static str) -> Result<(), SegmentErrorKind> {
+    match status.kind {
+        libc::S_IFREG => Ok(()),
+        libc::S_IFDIR => Err(system(action, libc::EISDIR)),
+        _ => Err(SegmentErrorKind::NotASegment),
     }
 }
 
