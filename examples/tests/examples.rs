@@ -38,6 +38,22 @@ fn global_allocator_counts_its_blocks() {
     assert!(said.contains("bytes in use"), "{said}");
 }
 
+/// Checks what both programs of workers say.
+fn assert_workers_share(said: &str) {
+    let count = |part: &str| said.lines().filter(|line| line.contains(part)).count();
+    assert!(said.starts_with("3 workers have served 3000 requests:\n"), "{said}");
+    assert_eq!(count("is alive, and holds 2"), 3 + 2, "{said}");
+    assert_eq!(count("has ended, and holds 2"), 1, "{said}");
+    assert_eq!(count("2 connections came back: the parent got 6 of 10"), 1, "{said}");
+    let end = "in the end: 3000 requests, none lost; 10 of 10 connections free\n";
+    assert!(said.ends_with(end), "{said}");
+}
+
+#[test]
+fn prefork_workers_share_a_limit_through_a_kill() {
+    assert_workers_share(&text(&example("prefork").output().unwrap()));
+}
+
 /// A server that ends with the test.
 struct Server(Child);
 
@@ -114,6 +130,13 @@ fn compiled(compiler: &str, standard: &str, source: &str) -> Option<String> {
 fn c_example_accounts_for_each_request() {
     if let Some(said) = compiled("gcc", "-std=c11", "c/requests.c") {
         assert!(said.contains("400000 in all"), "{said}");
+    }
+}
+
+#[test]
+fn c_workers_share_a_limit_through_a_kill() {
+    if let Some(said) = compiled("gcc", "-std=gnu11", "c/workers.c") {
+        assert_workers_share(&said);
     }
 }
 
