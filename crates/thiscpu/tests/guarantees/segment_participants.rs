@@ -75,7 +75,19 @@ pub(crate) fn exhausted(available: u64) -> Result<(), SharedAcquireError> {
 pub(crate) struct Holder {
     process: Processes,
     pub(crate) pid: i32,
-    step: &'static std::sync::atomic::AtomicU64,
+    pub(crate) orders: Orders,
+}
+
+/// What a [`Holder`] is to do next; a signal handler may give an order.
+#[derive(Clone, Copy)]
+pub(crate) struct Orders(&'static std::sync::atomic::AtomicU64);
+
+impl Orders {
+    /// Lets the process run its `then`, and waits until it has.
+    pub(crate) fn tell(self) {
+        self.0.store(2, SeqCst);
+        until(|| self.0.load(SeqCst) == 1);
+    }
 }
 
 impl Holder {
@@ -91,20 +103,19 @@ impl Holder {
                 step.store(1, SeqCst);
             }
         });
-        let holder = Holder { process: Processes::of(pid), pid, step };
+        let holder = Holder { process: Processes::of(pid), pid, orders: Orders(step) };
         until(|| step.load(SeqCst) == 1);
         holder
     }
 
     /// Takes over a child that was forked elsewhere, and that nobody tells anything.
     pub(crate) fn of(pid: i32) -> Holder {
-        Holder { process: Processes::of(pid), pid, step: &shared_words()[0] }
+        Holder { process: Processes::of(pid), pid, orders: Orders(&shared_words()[0]) }
     }
 
     /// Lets the process run `then`, and waits until it has.
     pub(crate) fn tell(&self) {
-        self.step.store(2, SeqCst);
-        until(|| self.step.load(SeqCst) == 1);
+        self.orders.tell();
     }
 
     /// Stops the process, and waits until it has stopped.

@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use thiscpu::{Segment, SharedAcquireError, SharedBudget};
 
-use super::segment_participants::{Holder, LIMIT, budget, close_all, exhausted, has_lock, until};
+use super::segment_participants::{
+    Holder, LIMIT, Orders, budget, close_all, exhausted, has_lock, until,
+};
 use crate::common::fork::{SignalOutcome, signal_after_call};
 use crate::common::segment::{Place, file_of, image_of, shared_words, small, small_segment};
 use crate::common::{DEFAULT_ONLY, Scenario, fork, scenario, seccomp, signal, soon};
@@ -32,7 +34,7 @@ fn assert_come_back(budget: &SharedBudget, n: u64, what: &str) {
 }
 
 /// A process that lets a child acquire units and die, whenever it is told to.
-static OTHER: OnceLock<Holder> = OnceLock::new();
+static OTHER: OnceLock<Orders> = OnceLock::new();
 
 extern "C" fn let_other_die(_: i32) {
     OTHER.get().expect("set before").tell();
@@ -44,7 +46,7 @@ fn joins_leave_identities_of_others_alone() {
     let own = budget(&segment);
     let hold = || own.try_acquire(60).expect("units are available");
     let other = Holder::start(|| (), || fork::run(hold).expect("a child"));
-    assert!(OTHER.set(other).is_ok(), "set once");
+    assert!(OTHER.set(other.orders).is_ok(), "set once");
     signal::handle(libc::SIGUSR1, let_other_die);
     for call in 1.. {
         let joined = RefCell::new(None);
@@ -61,6 +63,17 @@ fn joins_leave_identities_of_others_alone() {
             break;
         }
     }
+    other.kill();
+    assert_no_child_is_left();
+}
+
+#[track_caller]
+fn assert_no_child_is_left() {
+    let any = libc::WNOHANG | libc::__WALL;
+    // SAFETY: the call accepts a null status.
+    let child = unsafe { libc::waitpid(-1, std::ptr::null_mut(), any) };
+    let reason = std::io::Error::last_os_error().raw_os_error();
+    assert!(child == -1 && reason == Some(libc::ECHILD), "a child is left: {child}");
 }
 
 // A process that cannot look at one of the budgets leaves its units to others.

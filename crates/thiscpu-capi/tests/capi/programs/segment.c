@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
