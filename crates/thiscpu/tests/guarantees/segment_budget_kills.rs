@@ -181,6 +181,11 @@ fn views_count_what_killed_calls_held() {
                 let view = view.budget("budget").expect("the budget");
                 let [own, other] = view.participants()[..] else { panic!("two participants") };
                 assert!(!own.is_alive && other.is_alive && other.held == OTHERS, "{own:?}");
+                // Without credit, each unit that has left the pool is held.
+                let state = view.state();
+                let taken = (state.limit as i64 - state.free) as u64;
+                let all = own.held + other.held;
+                assert!(!state.is_exact || taken == all, "{call}: {own:?}, {state:?}");
                 held.push(own.held);
             }
             held.dedup();

@@ -8,7 +8,7 @@ use thiscpu::{
     SharedCounter,
 };
 
-use super::segment_participants::{Holder, budget, until};
+use super::segment_participants::{Holder, budget};
 use crate::common::segment::{Place, file_of, small};
 
 use crate::common::{
@@ -204,8 +204,8 @@ fn participants_are_listed_with_what_they_hold() {
     assert_listed(&[own, (other, 30, true)]);
     holder.stop();
     assert_listed(&[own, (other, 30, true)]);
+    // Returns when the process is gone, and so is its lock.
     holder.kill();
-    until(|| view.participants().iter().all(|it| it.is_alive == (it.pid != other)));
     assert_listed(&[own, (other, 30, false)]);
     let idle_ones: Vec<_> = idle_view.participants().iter().map(|it| it.held).collect();
     assert_eq!(idle_ones, [0, 0]);
