@@ -11,7 +11,7 @@
 use std::env;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -57,15 +57,35 @@ impl Drop for File {
     }
 }
 
-/// Starts a worker, and waits until it keeps its connections.
-fn start_worker(path: &Path) -> Result<Child> {
-    let mut command = Command::new(env::current_exe()?);
-    let mut worker = command.arg(path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let said = worker.stdout.take().context("its standard output is a pipe")?;
-    let mut line = String::new();
-    BufReader::<ChildStdout>::new(said).read_line(&mut line)?;
-    ensure!(line == "ready\n", "worker {} failed: {}", worker.id(), worker.wait()?);
-    Ok(worker)
+/// A worker, which is killed if nobody has waited for its end.
+struct Worker(Child);
+
+impl Worker {
+    /// Starts a worker, and waits until it keeps its connections.
+    fn start(path: &Path) -> Result<Worker> {
+        let mut command = Command::new(env::current_exe()?);
+        command.arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut worker = Worker(command.spawn()?);
+        let said = worker.0.stdout.take().context("its standard output is a pipe")?;
+        let mut line = String::new();
+        BufReader::new(said).read_line(&mut line)?;
+        ensure!(line == "ready\n", "worker {} failed", worker.0.id());
+        Ok(worker)
+    }
+
+    /// Lets the worker end, and waits until it has.
+    fn finish(mut self) -> Result<()> {
+        drop(self.0.stdin.take());
+        ensure!(self.0.wait()?.success(), "worker {} failed", self.0.id());
+        Ok(())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // SIGKILL
+        let _ = self.0.wait();
+    }
 }
 
 /// Prints what each process holds, and returns how many units ended processes hold.
@@ -88,17 +108,16 @@ fn supervise() -> Result<()> {
     let requests = segment.counter("requests")?;
     let connections = segment.budget("connections", LIMIT)?;
 
-    let workers = (0..WORKERS).map(|_| start_worker(&file.0)).collect::<Result<Vec<_>>>();
-    let mut workers = workers?;
+    let mut workers = (0..WORKERS).map(|_| Worker::start(&file.0)).collect::<Result<Vec<_>>>()?;
     println!("{WORKERS} workers have served {} requests:", requests.sum());
     // A view changes nothing, so it takes nothing back from the killed worker either.
     let view = SegmentView::open(&file.0)?;
     ensure!(show_holders(&view)? == 0, "all workers are alive");
 
     let mut killed = workers.remove(0);
-    killed.kill()?; // SIGKILL
-    killed.wait()?;
-    println!("worker {} is killed:", killed.id());
+    killed.0.kill()?; // SIGKILL
+    killed.0.wait()?;
+    println!("worker {} is killed:", killed.0.id());
     let lost = show_holders(&view)?;
 
     // All that the living workers leave. This takes the units of the killed one back.
@@ -109,10 +128,7 @@ fn supervise() -> Result<()> {
     println!("{lost} connections came back: the parent got {rest} of {LIMIT}");
     connections.release(rest);
 
-    for mut worker in workers {
-        drop(worker.stdin.take());
-        ensure!(worker.wait()?.success(), "a worker failed");
-    }
+    workers.into_iter().try_for_each(Worker::finish)?;
     let (sum, free) = (requests.sum(), connections.available());
     println!("in the end: {sum} requests, none lost; {free} of {LIMIT} connections free");
     ensure!(sum == WORKERS as i64 * REQUESTS_EACH, "requests are lost");
