@@ -204,7 +204,7 @@ fn participants_are_listed_with_what_they_hold() {
     assert_listed(&[own, (other, 30, true)]);
     holder.stop();
     assert_listed(&[own, (other, 30, true)]);
-    // Returns when the process is gone, and so is its lock.
+    // Returns when the process is gone, with its lock.
     holder.kill();
     assert_listed(&[own, (other, 30, false)]);
     let idle_ones: Vec<_> = idle_view.participants().iter().map(|it| it.held).collect();
