@@ -1,0 +1,244 @@
+//! Segments by name, by process and by directory.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use thiscpu::{SegmentErrorKind, SegmentView};
+
+use crate::text;
+
+/// The directory of segments whose name has no slash.
+pub const DIRECTORY: &str = "/dev/shm";
+
+/// The most entries of a directory among which a file is looked for.
+const ENTRIES_MAX: usize = 10_000;
+
+/// A file's device and inode, which no other file has while it exists.
+pub type Identity = (u64, u64);
+
+/// Returns the path of a segment that a user names: in [`DIRECTORY`], unless it has a slash.
+pub fn path_of(name: &Path) -> PathBuf {
+    match name.components().count() == 1 && !name.to_string_lossy().contains('/') {
+        true => Path::new(DIRECTORY).join(name),
+        false => name.to_owned(),
+    }
+}
+
+/// Returns the identity of the file at a path.
+///
+/// # Errors
+///
+/// If there is no such file.
+pub fn identity(path: &Path) -> io::Result<Identity> {
+    fs::metadata(path).map(|file| identity_of(&file))
+}
+
+fn identity_of(file: &Metadata) -> Identity {
+    (file.dev(), file.ino())
+}
+
+/// Opens a segment to read it.
+///
+/// A path below `/proc` may lead to a file without a name.
+///
+/// # Errors
+///
+/// If there is none, if it is damaged or of another version, or if the process may not read it.
+pub fn open(path: &Path) -> Result<SegmentView> {
+    if !path.starts_with("/proc") {
+        return Ok(SegmentView::open(path)?);
+    }
+    let name = text::of_path(path);
+    let file = open_regular(path).with_context(|| format!("cannot open segment {name}"))?;
+    SegmentView::from_fd(file.into()).with_context(|| format!("in {name}"))
+}
+
+/// Opens a regular file, and never waits for the writer of a pipe.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is not a regular file")),
+    }
+}
+
+/// Returns whether a file is a segment, or was one before it was damaged.
+fn is_segment(path: &Path) -> bool {
+    let Ok(file) = open_regular(path) else { return false };
+    match SegmentView::from_fd(file.into()) {
+        Ok(_) => true,
+        Err(error) => {
+            let kind = error.kind();
+            !matches!(kind, SegmentErrorKind::NotASegment | SegmentErrorKind::System { .. })
+        }
+    }
+}
+
+/// Returns the paths of the segments in a directory, in order; links are not followed.
+///
+/// # Errors
+///
+/// If the directory cannot be read.
+pub fn in_directory(directory: &Path) -> Result<Vec<PathBuf>> {
+    let name = text::of_path(directory);
+    let entries = fs::read_dir(directory).with_context(|| format!("cannot list {name}"))?;
+    let files = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|it| it.is_file()));
+    let mut paths: Vec<_> = files.map(|file| file.path()).filter(|path| is_segment(path)).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// A file that a process has mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedFile {
+    /// The first and the last address, as the names of `/proc/PID/map_files` have them.
+    pub range: String,
+    /// Whether writes are shared with other processes.
+    pub is_shared: bool,
+    /// The numbers of its device in hexadecimal, such as `00:1a`.
+    pub device: String,
+    /// Its inode.
+    pub inode: u64,
+    /// Its path, or a description.
+    pub path: String,
+}
+
+/// Returns the files that a process has mapped, by the text of its `/proc/PID/maps`.
+pub fn mapped_files(maps: &str) -> impl Iterator<Item = MappedFile> {
+    maps.lines().filter_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let mut fields = rest.splitn(4, ' ');
+        let (modes, _offset, device) = (fields.next()?, fields.next()?, fields.next()?);
+        let (inode, path) = fields.next()?.split_once(' ').unwrap_or_default();
+        let inode = inode.parse().ok().filter(|&inode| inode != 0)?;
+        let path = path.trim_start().to_owned();
+        let (range, device) = (range.to_owned(), device.to_owned());
+        Some(MappedFile { range, is_shared: modes.ends_with('s'), device, inode, path })
+    })
+}
+
+/// Returns the numbers of a file's device as `/proc/PID/maps` shows them.
+pub fn device_of(file: &Metadata) -> String {
+    format!("{:02x}:{:02x}", libc::major(file.dev()), libc::minor(file.dev()))
+}
+
+/// A segment that a process uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InProcess {
+    /// A path by which this process can open it.
+    pub path: PathBuf,
+    /// Its name for people.
+    pub name: String,
+}
+
+/// Returns the segments that a process has mapped.
+///
+/// # Errors
+///
+/// If there is no such process, or this one may not look into it.
+pub fn in_process(pid: u32) -> Result<Vec<InProcess>> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let maps = match fs::read(process.join("maps")) {
+        Ok(maps) => String::from_utf8_lossy(&maps).into_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            bail!("there is no process {pid}; give the ID of one that runs, or a segment's path")
+        }
+        Err(error) => bail!("cannot look into process {pid}: {error}; run as its user"),
+    };
+    let mut seen = BTreeSet::new();
+    let shared = mapped_files(&maps).filter(|file| file.is_shared);
+    let once = shared.filter(|file| seen.insert((file.device.clone(), file.inode)));
+    let mut found = Vec::new();
+    for file in once {
+        let Some(path) = reachable(&process, &file).filter(|path| is_segment(path)) else {
+            continue;
+        };
+        let name = match path.starts_with("/proc") {
+            true => format!("{} of process {pid}", text::escaped(&file.path)),
+            false => text::of_path(&path),
+        };
+        found.push(InProcess { path, name });
+    }
+    Ok(found)
+}
+
+/// Returns a path by which this process can open a file that another one has mapped.
+///
+/// The name comes first, because a segment that replaces this one will have it.
+fn reachable(process: &Path, file: &MappedFile) -> Option<PathBuf> {
+    let is_it = |path: &PathBuf| {
+        let found = fs::metadata(path);
+        found.is_ok_and(|it| it.ino() == file.inode && device_of(&it) == file.device)
+    };
+    let named = PathBuf::from(&file.path);
+    // Its creator has made it without a name, and has mapped it so. The name came later, in the
+    // same directory.
+    let beside = named.parent().filter(|_| file.path.starts_with('/')).map(fs::read_dir);
+    let beside = beside.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
+    // In the process's own mount namespace, the name may be another file's.
+    let below_root = process.join("root").join(file.path.trim_start_matches('/'));
+    let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let descriptors = descriptors.map(|entry| entry.path());
+    // The last way needs privileges. Its names have no leading zeros, as the ranges have.
+    let by_range = process.join("map_files").join(without_zeros(&file.range));
+    let named = [named].into_iter().chain(beside.take(ENTRIES_MAX)).chain([below_root]);
+    named.chain(descriptors).chain([by_range]).find(is_it)
+}
+
+fn without_zeros(range: &str) -> String {
+    let ends = range.split('-').map(|end| end.trim_start_matches('0'));
+    ends.collect::<Vec<_>>().join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_slash_lie_in_shared_memory() {
+        assert_eq!(path_of(Path::new("shop")), Path::new("/dev/shm/shop"));
+        assert_eq!(path_of(Path::new("./shop")), Path::new("./shop"));
+        assert_eq!(path_of(Path::new("/run/shop")), Path::new("/run/shop"));
+    }
+
+    #[test]
+    fn maps_are_parsed() {
+        let maps = "00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/a b\n\
+            7f01-7f02 rw-p 00000000 00:00 0 \n\
+            7ffe0000-7fff0000 rw-s 00000000 00:01 1026    /memfd:thiscpu (deleted)\n";
+        let files: Vec<_> = mapped_files(maps).collect();
+        assert_eq!(files.len(), 2, "{files:?}");
+        assert_eq!((files[0].is_shared, &*files[0].path), (false, "/usr/bin/a b"));
+        assert_eq!((files[1].is_shared, files[1].inode), (true, 1026));
+        assert_eq!((&*files[1].device, &*files[1].path), ("00:01", "/memfd:thiscpu (deleted)"));
+        assert_eq!(without_zeros(&files[0].range), "400000-452000");
+    }
+
+    #[test]
+    fn segments_of_process_are_found_with_and_without_name() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("named");
+        let named = thiscpu::Segment::create(&path).unwrap();
+        let unnamed = thiscpu::Segment::anonymous().unwrap();
+        unnamed.counter("requests").unwrap().add(7);
+        let found = in_process(std::process::id()).unwrap();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found.iter().any(|it| it.path == path), "{found:?}");
+        let other = found.iter().find(|it| it.path != path).unwrap();
+        let view = open(&other.path).unwrap();
+        assert_eq!(view.counter("requests").unwrap().bounds().low, 7);
+        assert_eq!(in_directory(directory.path()).unwrap(), [path]);
+        drop((named, unnamed));
+    }
+
+    #[test]
+    fn missing_process_is_an_error_that_says_so() {
+        // No process has this ID: it is above the highest one.
+        let error = in_process(1 << 30).unwrap_err().to_string();
+        assert!(error.starts_with("there is no process 1073741824; give "), "{error}");
+    }
+}

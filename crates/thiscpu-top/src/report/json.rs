@@ -1,0 +1,74 @@
+//! A look as JSON.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::sample::{Budget, Reading, Series, held};
+use crate::session::Session;
+
+/// Returns all objects that fit the filter by their names, and the health of the segment.
+pub(super) fn to_json(session: &mut Session) -> Value {
+    let rows = session.matching.rows.clone();
+    let budgets = session.matching.budgets.clone();
+    if session.stale.is_none() {
+        session.sample.read_rows(rows.iter().copied());
+        session.sample.read_budgets(budgets.iter().copied());
+    }
+    let sample = &session.sample;
+    let mut in_group = None;
+    let mut objects = Vec::new();
+    for row in rows {
+        let series = sample.rows[row as usize].series;
+        // A group has all its counters in one place.
+        if in_group.replace(series) != Some(series) {
+            objects.push(series_to_json(&sample.series[series as usize]));
+        }
+    }
+    objects.extend(budgets.iter().map(|&at| budget_to_json(&sample.budgets[at as usize])));
+    let usage = &sample.usage;
+    // Before 1970 only if the clock is wrong.
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    json!({
+        "time": time.as_secs_f64(),
+        "segment": session.name(),
+        "stale": session.stale,
+        "format": usage.format,
+        "index_entries": usage.index_entries,
+        "record_bytes": usage.record_bytes,
+        "record_bytes_used": usage.record_bytes_used,
+        "lanes": usage.lanes,
+        "lane_bytes": usage.lane_bytes,
+        "lane_bytes_used": usage.lane_bytes_used,
+        "damaged_records": sample.damaged,
+        "unknown_objects": sample.unknown,
+        "objects": objects,
+    })
+}
+
+fn series_to_json(series: &Series) -> Value {
+    let values: Vec<_> = (0..series.len())
+        .map(|counter| series.reading(counter).map_or(Value::Null, reading_to_json))
+        .collect();
+    let kind = if series.len() == 1 { "counter" } else { "counters" };
+    json!({ "name": series.name, "kind": kind, "count": series.len(), "values": values })
+}
+
+fn reading_to_json(reading: &Reading) -> Value {
+    let (low, high) = (reading.bounds.low, reading.bounds.high);
+    json!({ "low": low, "high": high, "exact": reading.is_exact(), "rate": reading.rate })
+}
+
+fn budget_to_json(budget: &Budget) -> Value {
+    let state = budget.state.as_ref().map_or(Value::Null, |state| {
+        json!({
+            "limit": state.limit,
+            "held": held(state),
+            "free": state.free,
+            "exact": state.is_exact,
+            "queued": state.is_queued,
+            "closed": state.is_closed,
+        })
+    });
+    json!({ "name": budget.name, "kind": "budget", "count": 1, "values": [state] })
+}

@@ -1,0 +1,160 @@
+//! A segment that is watched, while its file may go or be replaced.
+
+use std::ffi::OsStr;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::order::{Choice, Matching, SortKey};
+use crate::sample::Sample;
+use crate::source::{Change, Source};
+
+/// A segment that is watched.
+pub(crate) struct Session {
+    source: Source,
+    age_max: Duration,
+    pub(crate) sample: Sample,
+    pub(crate) matching: Matching,
+    pub(crate) choice: Choice,
+    /// Why the values are not those of now.
+    pub(crate) stale: Option<String>,
+}
+
+impl Session {
+    /// Opens what a user asks for.
+    pub(crate) fn open(
+        target: Option<&OsStr>,
+        interval: Duration,
+        choice: Choice,
+    ) -> Result<Session> {
+        let mut source = Source::find(target)?;
+        // A look may come late on a busy machine.
+        let age_max = 3 * interval + Duration::from_secs(2);
+        let sample = Sample::new(source.open()?, age_max);
+        let (matching, stale) = (Matching::default(), None);
+        Ok(Session { source, age_max, sample, matching, choice, stale })
+    }
+
+    /// Returns the name of the segment.
+    pub(crate) fn name(&self) -> &str {
+        &self.source.name
+    }
+
+    /// Begins a new look, at another segment if that has the name now.
+    pub(crate) fn begin_tick(&mut self) {
+        match self.source.change() {
+            Change::Same if self.sample.is_lost() => {
+                self.stale = Some("the segment's file was shortened".to_owned());
+            }
+            Change::Same => self.stale = None,
+            Change::Gone(why) => self.stale = Some(why),
+            Change::Replaced => match self.source.open() {
+                Ok(view) => {
+                    self.sample = Sample::new(view, self.age_max);
+                    self.matching.clear();
+                    self.stale = None;
+                }
+                Err(error) => {
+                    // It is looked at again: it may be half copied.
+                    self.source.forget();
+                    self.stale = Some(format!("{error:#}"));
+                }
+            },
+        }
+        if self.stale.is_none() {
+            self.sample.begin_tick();
+        }
+        self.match_names();
+    }
+
+    /// Applies the filter.
+    pub(crate) fn match_names(&mut self) {
+        self.matching.update(&self.sample, &self.choice.filter);
+    }
+
+    /// Returns rows of counters from `first` on, after it has read them.
+    pub(crate) fn rows(&mut self, first: usize, count: usize) -> Vec<u32> {
+        let range = first..first.saturating_add(count);
+        let all = self.matching.rows.clone();
+        if self.choice.sort != SortKey::Name && self.stale.is_none() {
+            self.sample.read_rows(all.iter().copied());
+        }
+        let rows = self.choice.rows(&self.sample, all, range);
+        if self.stale.is_none() {
+            self.sample.read_rows(rows.iter().copied());
+        }
+        rows
+    }
+
+    /// Returns budgets from `first` on, after it has read them.
+    pub(crate) fn budgets(&mut self, first: usize, count: usize) -> Vec<u32> {
+        let range = first..first.saturating_add(count);
+        let all = self.matching.budgets.clone();
+        if self.choice.sort != SortKey::Name && self.stale.is_none() {
+            self.sample.read_budgets(all.iter().copied());
+        }
+        let budgets = self.choice.budgets(&self.sample, all, range);
+        if self.stale.is_none() {
+            self.sample.read_budgets(budgets.iter().copied());
+        }
+        budgets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+    use std::path::Path;
+    use thiscpu::Segment;
+
+    fn create(path: &Path, requests: i64) -> Segment {
+        let segment = Segment::options().max_bytes(1 << 20).create(path).unwrap();
+        segment.counter("requests").unwrap().add(requests);
+        segment
+    }
+
+    fn look(session: &mut Session) -> i64 {
+        session.begin_tick();
+        let rows = session.rows(0, 10);
+        session.sample.row(rows[0]).unwrap().2.unwrap().bounds.low
+    }
+
+    #[test]
+    fn removed_segment_is_stale_until_another_has_its_name() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("shop");
+        let old = create(&path, 3);
+        let choice = Choice::default();
+        let mut session =
+            Session::open(Some(path.as_os_str()), Duration::from_secs(1), choice).unwrap();
+        assert_eq!(look(&mut session), 3);
+        fs::remove_file(&path).unwrap();
+        old.counter("requests").unwrap().add(10);
+        assert_eq!(look(&mut session), 3);
+        assert_eq!(session.stale.as_deref(), Some("the segment was removed"));
+        // A file that is no segment, and is not looked at only once.
+        fs::write(&path, "").unwrap();
+        assert_eq!(look(&mut session), 3);
+        assert!(session.stale.as_ref().unwrap().contains("it is not a segment"));
+        fs::remove_file(&path).unwrap();
+        let new = create(&path, 5);
+        assert_eq!(look(&mut session), 5);
+        assert!(session.stale.is_none());
+        drop((old, new));
+    }
+
+    #[test]
+    fn shortened_segment_is_stale() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("shop");
+        drop(create(&path, 3));
+        let choice = Choice::default();
+        let mut session =
+            Session::open(Some(path.as_os_str()), Duration::from_secs(1), choice).unwrap();
+        assert_eq!(look(&mut session), 3);
+        File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        assert_eq!(look(&mut session), 3);
+        assert!(session.stale.as_ref().unwrap().contains("was shortened"));
+    }
+}
