@@ -1,9 +1,7 @@
 //! The values of rows in words.
 
-use thiscpu::BudgetState;
-
 use crate::numbers;
-use crate::sample::{Reading, held};
+use crate::sample::{Budget, Reading};
 
 /// Returns a value: exact, about, or unknown.
 pub(crate) fn value(reading: Option<&Reading>) -> String {
@@ -12,6 +10,18 @@ pub(crate) fn value(reading: Option<&Reading>) -> String {
         Some(reading) if !reading.is_known() => "?".to_owned(),
         Some(reading) if reading.is_exact() => reading.bounds.low.to_string(),
         Some(reading) => format!("~{}", reading.bounds.estimate),
+    }
+}
+
+/// Returns a value in at most eight characters.
+pub(crate) fn short_value(reading: Option<&Reading>) -> String {
+    let whole = value(reading);
+    match reading {
+        Some(reading) if whole.len() > 8 => {
+            let about = if reading.is_exact() { "" } else { "~" };
+            format!("{about}{}", numbers::compact(reading.bounds.estimate as f64))
+        }
+        _ => whole,
     }
 }
 
@@ -30,23 +40,31 @@ pub(crate) struct BudgetCells {
     pub(crate) waiting: String,
 }
 
-/// Returns the state of a budget: unless it is exact, units may be free that seem to be held.
-pub(crate) fn budget(state: Option<&BudgetState>) -> BudgetCells {
-    let Some(state) = state else {
+/// Returns the state of a budget.
+///
+/// Free units may be lent to CPUs. Then the units that processes hold tell more than the pool, but
+/// they are counted one process after the other.
+pub(crate) fn budget(budget: &Budget) -> BudgetCells {
+    let Some(state) = &budget.state else {
         let unknown = || "-".to_owned();
         let (limit, held, free, waiting) = (unknown(), unknown(), unknown(), unknown());
         return BudgetCells { limit, held, free, waiting };
     };
-    let [most, least] = if state.is_exact { [""; 2] } else { ["<=", ">="] };
+    let about = if state.is_exact { "" } else { "~" };
+    let number = |number: i64| match number.unsigned_abs() < 10_000_000 {
+        true => number.to_string(),
+        false => numbers::compact(number as f64),
+    };
+    let held = budget.held();
     let waiting = match state {
         _ if state.is_closed => "closed",
         _ if state.is_queued => "yes",
         _ => "no",
     };
     BudgetCells {
-        limit: state.limit.to_string(),
-        held: format!("{most}{}", held(state)),
-        free: format!("{least}{}", state.free),
+        limit: number(state.limit as i64),
+        held: format!("{about}{}", number(held)),
+        free: format!("{about}{}", number((state.limit as i64).saturating_sub(held))),
         waiting: waiting.to_owned(),
     }
 }

@@ -1,24 +1,31 @@
 //! How a segment is: its room, and its damage.
 
-use thiscpu::__internal::inspect::Usage;
-
 use crate::numbers::{bytes, percent};
 use crate::sample::Sample;
 
 /// Returns the room that is in use, and all that is wrong.
 pub(crate) fn words(sample: &Sample) -> String {
-    let Usage { record_bytes_used: used, record_bytes, lanes, lane_bytes_used, .. } = sample.usage;
-    let mut text = format!(
-        "records {} of {}, {lanes} lanes {} of {}",
-        percent(used, record_bytes),
-        bytes(record_bytes),
-        percent(lane_bytes_used, sample.usage.lane_bytes),
-        bytes(sample.usage.lane_bytes),
+    let room = room(sample, usize::MAX);
+    damage(sample).map_or(room.clone(), |damage| format!("{damage}; {room}"))
+}
+
+/// Returns the room that is in use, in a line of some columns if that is possible.
+pub(crate) fn room(sample: &Sample, width: usize) -> String {
+    let usage = &sample.usage;
+    let records = percent(usage.record_bytes_used, usage.record_bytes);
+    let in_lane = percent(usage.lane_bytes_used, usage.lane_bytes);
+    let objects = sample.series.len() + sample.budgets.len();
+    let long = format!(
+        "{objects} objects of {}, records {records} of {}, {} lanes {in_lane} of {}",
+        usage.index_entries,
+        bytes(usage.record_bytes),
+        usage.lanes,
+        bytes(usage.lane_bytes),
     );
-    if let Some(damage) = damage(sample) {
-        text = format!("{damage}; {text}");
+    match long.len() <= width {
+        true => long,
+        false => format!("{objects} objects, room used {records}, {in_lane}"),
     }
-    text
 }
 
 /// Returns what is wrong with a segment.

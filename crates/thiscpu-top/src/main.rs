@@ -11,10 +11,15 @@ mod numbers;
 mod order;
 mod report;
 mod sample;
+mod screen;
 mod session;
 mod source;
+mod terminal;
+mod ui;
+mod watch;
 
 use std::ffi::OsString;
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,8 +36,8 @@ use source::Ambiguous;
 
 const NAME: &str = "thiscpu-top";
 const DETAILS: &str = "\
-A value with ~ is of a counter that changed meanwhile; ? is a value without bounds. <= and >= are of
-a budget whose free units are lent to CPUs. The program only reads the segment, and delays nobody.
+A number with ~ was changing, or is of a budget with free units that are lent to CPUs. A value ? has
+no bounds. The program only reads the segment, and delays nobody.
 
 Colors are off if NO_COLOR is set. Without cursor control (TERM=dumb), tables are printed in turn.
 
@@ -54,7 +59,7 @@ struct Cli {
     /// Print this number of looks, and end
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Print looks as JSON, one object in a line; without an end unless --once or --count is given
+    /// Print looks as JSON, one object in a line, until --count or the reader ends it
     #[arg(long)]
     json: bool,
     /// The time between two looks; with --once, 0 prints at once, without rates
@@ -90,6 +95,17 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Returns whether the terminal can move its cursor, as far as the environment tells.
+fn has_cursor() -> bool {
+    std::env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb")
+}
+
+/// Returns how many rows three tables can have on the terminal, with their labels.
+fn rows_of_terminal() -> usize {
+    let height = ratatui::crossterm::terminal::size().map_or(24, |(_, height)| height);
+    usize::from(height).saturating_sub(8).max(3) / 3
+}
+
 fn main() -> ExitCode {
     let cli =
         Cli::try_parse().unwrap_or_else(|error| std::process::exit(output::answer(NAME, &error)));
@@ -113,12 +129,21 @@ fn execute(cli: Cli) -> Result<ExitCode> {
         return Ok(ExitCode::from(REFUSED));
     }
     let choice = Choice { filter: cli.filter, sort: cli.sort, is_reversed: cli.reverse };
+    let count = if cli.once { Some(1) } else { cli.count };
+    let is_printed = count.is_some() || cli.json;
+    if !is_printed && !io::stdout().is_terminal() {
+        output::note(NAME, "standard output is no terminal; use --once, --count or --json");
+        return Ok(ExitCode::from(REFUSED));
+    }
     let mut session = Session::open(cli.target.as_deref(), cli.interval, choice)?;
+    if !is_printed && has_cursor() {
+        return watch::run(&mut session, cli.interval).map(|()| ExitCode::SUCCESS);
+    }
     let form = match cli.json {
         true => Form::Json,
-        false => Form::Text(cli.rows.unwrap_or(usize::MAX)),
+        false if is_printed => Form::Text(cli.rows.unwrap_or(usize::MAX)),
+        false => Form::Text(cli.rows.unwrap_or_else(rows_of_terminal)),
     };
-    let count = if cli.once { Some(1) } else { cli.count };
     let is_stale = report::print(&mut session, form, count, cli.interval)?;
     Ok(if is_stale { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }

@@ -6,7 +6,7 @@ const PREFIXES: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
 /// Returns a number in at most six characters, and a seventh for its sign.
 pub(crate) fn compact(number: f64) -> String {
     let (mut size, mut prefix) = (number.abs(), 0);
-    // What would be shown as 1000 has the next prefix.
+    // A size that would be shown as 1000 has the next prefix.
     while size >= 999.5 && prefix + 1 < PREFIXES.len() {
         size /= 1000.0;
         prefix += 1;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::sample::{Budget, Reading, Sample, held};
+use crate::sample::{Budget, Reading, Sample};
 
 /// What rows are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -15,6 +15,26 @@ pub(crate) enum SortKey {
     /// By the size of the rate, or the share of the limit that is held; the largest first
     #[default]
     Rate,
+}
+
+impl SortKey {
+    /// Returns the next one.
+    pub(crate) fn next(self) -> SortKey {
+        match self {
+            SortKey::Name => SortKey::Value,
+            SortKey::Value => SortKey::Rate,
+            SortKey::Rate => SortKey::Name,
+        }
+    }
+
+    /// Returns its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            SortKey::Name => "name",
+            SortKey::Value => "value",
+            SortKey::Rate => "rate",
+        }
+    }
 }
 
 /// A filter of names, and an order.
@@ -125,12 +145,12 @@ fn rate(reading: Option<&Reading>) -> f64 {
 }
 
 fn units(budget: Option<&Budget>) -> i64 {
-    budget.and_then(|budget| budget.state.as_ref()).map_or(-1, held)
+    budget.map_or(-1, Budget::held)
 }
 
 fn share(budget: Option<&Budget>) -> f64 {
     let state = budget.and_then(|budget| budget.state.as_ref());
-    state.map_or(-1.0, |state| held(state) as f64 / (state.limit.max(1)) as f64)
+    state.map_or(-1.0, |state| units(budget) as f64 / state.limit.max(1) as f64)
 }
 
 /// Sorts so much of a list that a range of it is right, and returns that range.

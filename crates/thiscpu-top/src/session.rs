@@ -9,6 +9,9 @@ use crate::order::{Choice, Matching, SortKey};
 use crate::sample::Sample;
 use crate::source::{Change, Source};
 
+/// How often a message about a new segment is shown.
+const NOTICE_TICKS: u32 = 10;
+
 /// A segment that is watched.
 pub(crate) struct Session {
     source: Source,
@@ -18,6 +21,9 @@ pub(crate) struct Session {
     pub(crate) choice: Choice,
     /// Why the values are not those of now.
     pub(crate) stale: Option<String>,
+    /// Whether values stay as they are.
+    pub(crate) is_paused: bool,
+    notice_ticks: u32,
 }
 
 impl Session {
@@ -32,7 +38,16 @@ impl Session {
         let age_max = 3 * interval + Duration::from_secs(2);
         let sample = Sample::new(source.open()?, age_max);
         let (matching, stale) = (Matching::default(), None);
-        Ok(Session { source, age_max, sample, matching, choice, stale })
+        Ok(Session {
+            source,
+            age_max,
+            sample,
+            matching,
+            choice,
+            stale,
+            notice_ticks: 0,
+            is_paused: false,
+        })
     }
 
     /// Returns the name of the segment.
@@ -40,8 +55,14 @@ impl Session {
         &self.source.name
     }
 
+    /// Returns whether another segment has taken the name a short time ago.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.notice_ticks > 0
+    }
+
     /// Begins a new look, at another segment if that has the name now.
     pub(crate) fn begin_tick(&mut self) {
+        self.notice_ticks = self.notice_ticks.saturating_sub(1);
         match self.source.change() {
             Change::Same if self.sample.is_lost() => {
                 self.stale = Some("the segment's file was shortened".to_owned());
@@ -53,6 +74,7 @@ impl Session {
                     self.sample = Sample::new(view, self.age_max);
                     self.matching.clear();
                     self.stale = None;
+                    self.notice_ticks = NOTICE_TICKS;
                 }
                 Err(error) => {
                     // It is looked at again: it may be half copied.
@@ -72,15 +94,27 @@ impl Session {
         self.matching.update(&self.sample, &self.choice.filter);
     }
 
+    /// Returns whether values are read.
+    fn is_live(&self) -> bool {
+        self.stale.is_none() && !self.is_paused
+    }
+
+    /// Reads who holds units of some budgets.
+    pub(crate) fn participants(&mut self, budgets: &[u32]) {
+        if self.is_live() {
+            self.sample.read_participants(budgets.iter().copied());
+        }
+    }
+
     /// Returns rows of counters from `first` on, after it has read them.
     pub(crate) fn rows(&mut self, first: usize, count: usize) -> Vec<u32> {
         let range = first..first.saturating_add(count);
         let all = self.matching.rows.clone();
-        if self.choice.sort != SortKey::Name && self.stale.is_none() {
+        if self.choice.sort != SortKey::Name && self.is_live() {
             self.sample.read_rows(all.iter().copied());
         }
         let rows = self.choice.rows(&self.sample, all, range);
-        if self.stale.is_none() {
+        if self.is_live() {
             self.sample.read_rows(rows.iter().copied());
         }
         rows
@@ -90,11 +124,11 @@ impl Session {
     pub(crate) fn budgets(&mut self, first: usize, count: usize) -> Vec<u32> {
         let range = first..first.saturating_add(count);
         let all = self.matching.budgets.clone();
-        if self.choice.sort != SortKey::Name && self.stale.is_none() {
+        if self.choice.sort != SortKey::Name && self.is_live() {
             self.sample.read_budgets(all.iter().copied());
         }
         let budgets = self.choice.budgets(&self.sample, all, range);
-        if self.stale.is_none() {
+        if self.is_live() {
             self.sample.read_budgets(budgets.iter().copied());
         }
         budgets
@@ -140,7 +174,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let new = create(&path, 5);
         assert_eq!(look(&mut session), 5);
-        assert!(session.stale.is_none());
+        assert!(session.stale.is_none() && session.is_replaced());
         drop((old, new));
     }
 

@@ -32,7 +32,7 @@ pub(crate) struct Source {
     identity: Option<Identity>,
 }
 
-/// What has happened to the file of a segment.
+/// An event of a segment's file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Nothing.

@@ -18,6 +18,11 @@ pub fn open(columns: u16) -> (File, OwnedFd) {
     let null = ptr::null_mut();
     // SAFETY: the pointers are to locals, or null where the call allows it.
     assert_eq!(unsafe { libc::openpty(&mut ours, &mut theirs, null, null.cast(), &size) }, 0);
+    for end in [ours, theirs] {
+        // A program that had the test's end too would see no hangup.
+        // SAFETY: the call has no pointers, and the descriptor is this function's own.
+        unsafe { libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
     // SAFETY: the call has just opened both, and nobody else owns them.
     unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
 }

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::sample::{Budget, Reading, Series, held};
+use crate::sample::{Budget, Process, Reading, Series, processes};
 use crate::session::Session;
 
 /// Returns all objects that fit the filter by their names, and the health of the segment.
@@ -13,7 +13,7 @@ pub(super) fn to_json(session: &mut Session) -> Value {
     let budgets = session.matching.budgets.clone();
     if session.stale.is_none() {
         session.sample.read_rows(rows.iter().copied());
-        session.sample.read_budgets(budgets.iter().copied());
+        session.participants(&budgets);
     }
     let sample = &session.sample;
     let mut in_group = None;
@@ -26,6 +26,8 @@ pub(super) fn to_json(session: &mut Session) -> Value {
         }
     }
     objects.extend(budgets.iter().map(|&at| budget_to_json(&sample.budgets[at as usize])));
+    let of = budgets.iter().map(|&at| &sample.budgets[at as usize]);
+    let processes: Vec<_> = processes(of).iter().map(process_to_json).collect();
     let usage = &sample.usage;
     // Before 1970 only if the clock is wrong.
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -43,6 +45,7 @@ pub(super) fn to_json(session: &mut Session) -> Value {
         "damaged_records": sample.damaged,
         "unknown_objects": sample.unknown,
         "objects": objects,
+        "processes": processes,
     })
 }
 
@@ -63,12 +66,28 @@ fn budget_to_json(budget: &Budget) -> Value {
     let state = budget.state.as_ref().map_or(Value::Null, |state| {
         json!({
             "limit": state.limit,
-            "held": held(state),
+            "held": budget.held(),
             "free": state.free,
             "exact": state.is_exact,
             "queued": state.is_queued,
             "closed": state.is_closed,
         })
     });
-    json!({ "name": budget.name, "kind": "budget", "count": 1, "values": [state] })
+    let holders = budget
+        .holders()
+        .into_iter()
+        .map(|it| json!({ "slot": it.slot, "pid": it.pid, "held": it.held, "alive": it.is_alive }));
+    let holders: Vec<_> = holders.collect();
+    json!({
+        "name": budget.name,
+        "kind": "budget",
+        "count": 1,
+        "values": [state],
+        "holders": holders,
+    })
+}
+
+fn process_to_json(process: &Process) -> Value {
+    let Process { slot, pid, is_alive, held, budgets } = *process;
+    json!({ "slot": slot, "pid": pid, "alive": is_alive, "held": held, "budgets": budgets })
 }

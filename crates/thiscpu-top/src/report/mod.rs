@@ -20,9 +20,10 @@ pub(crate) enum Form {
     Json,
 }
 
-/// Prints looks, `count` of them or until there is no reader; returns whether the last is stale.
+/// Prints looks until there is no reader, and returns whether the last one is stale.
 ///
-/// The first one comes after an interval, because rates need two looks.
+/// Prints at most `count` of them. The first one comes after an interval, because rates need two
+/// looks.
 pub(crate) fn print(
     session: &mut Session,
     form: Form,

@@ -5,6 +5,7 @@ use thiscpu_program::text;
 
 use crate::cells;
 use crate::health;
+use crate::sample::{Process, processes};
 use crate::session::Session;
 
 /// Returns the first `rows_max` counters and budgets, and the health of the segment.
@@ -15,12 +16,22 @@ pub(super) fn to_text(session: &mut Session, rows_max: usize) -> String {
         let name = text::escaped(&series.counter_name(counter));
         counters.row([cells::value(reading), cells::rate(reading), name]);
     }
+    let shown = session.budgets(0, rows_max);
+    session.participants(&shown);
+    let shown = shown.iter().filter_map(|&at| session.sample.budgets.get(at as usize));
     let mut budgets = Table::new(["LIMIT", "HELD", "FREE", "WAITING", "BUDGET"]);
-    for budget in session.budgets(0, rows_max) {
-        let budget = &session.sample.budgets[budget as usize];
-        let cells = cells::budget(budget.state.as_ref());
+    for budget in shown.clone() {
+        let cells = cells::budget(budget);
         let name = text::escaped(&budget.name);
         budgets.row([cells.limit, cells.held, cells.free, cells.waiting, name]);
+    }
+    let mut users = Table::new(["PROCESS", "SLOT", "HELD", "BUDGETS", "STATE"]);
+    for Process { slot, pid, is_alive, held, budgets } in
+        processes(shown).into_iter().take(rows_max)
+    {
+        let state = if is_alive { "alive" } else { "ended" };
+        let [pid, slot, budgets] = [pid, slot, budgets].map(|number| number.to_string());
+        users.row([pid, slot, held.to_string(), budgets, state.to_owned()]);
     }
     let mut text = format!("segment {}: {}\n", session.name(), health::words(&session.sample));
     if let Some(why) = &session.stale {
@@ -31,6 +42,9 @@ pub(super) fn to_text(session: &mut Session, rows_max: usize) -> String {
     }
     if !budgets.is_empty() {
         text += &format!("\n{budgets}");
+    }
+    if !users.is_empty() {
+        text += &format!("\n{users}");
     }
     text
 }

@@ -1,6 +1,8 @@
-//! Budgets, as their last operation has left them.
+//! Budgets, as their last operation has left them, and the processes that hold their units.
 
-use thiscpu::{BudgetState, BudgetView, SegmentView};
+use std::collections::BTreeMap;
+
+use thiscpu::{BudgetParticipant, BudgetState, BudgetView, SegmentView};
 
 /// A budget.
 pub(crate) struct Budget {
@@ -9,15 +11,20 @@ pub(crate) struct Budget {
     view: Option<BudgetView>,
     /// The last state that was read.
     pub(crate) state: Option<BudgetState>,
+    /// The participants of the segment, with the units of this budget.
+    pub(crate) participants: Vec<BudgetParticipant>,
     read_in: u64,
+    participants_read_in: u64,
 }
 
 impl Budget {
     pub(super) fn new(name: &str) -> Budget {
-        Budget { name: name.to_owned(), view: None, state: None, read_in: 0 }
+        let (view, state, participants) = (None, None, Vec::new());
+        let (read_in, participants_read_in) = (0, 0);
+        Budget { name: name.to_owned(), view, state, participants, read_in, participants_read_in }
     }
 
-    /// Reads the budget, unless this has happened in the same tick.
+    /// Reads the state, unless this has happened in the same tick.
     pub(super) fn read(&mut self, segment: &SegmentView, tick: u64) {
         if self.read_in == tick {
             return;
@@ -30,9 +37,76 @@ impl Budget {
             self.state = Some(view.state());
         }
     }
+
+    /// Reads who holds how much, unless this has happened in the same tick.
+    pub(super) fn read_participants(&mut self, tick: u64) {
+        if self.participants_read_in == tick {
+            return;
+        }
+        self.participants_read_in = tick;
+        if let Some(view) = &self.view {
+            self.participants = view.participants();
+        }
+    }
+
+    /// Returns the units that are held.
+    ///
+    /// Unless the state is exact, units that are free may be lent to CPUs. Then this is the sum of
+    /// what the processes hold, or the most that they can hold if nobody has looked at them.
+    pub(crate) fn held(&self) -> i64 {
+        let Some(state) = &self.state else { return 0 };
+        let most = (state.limit as i64).saturating_sub(state.free).max(0);
+        match state.is_exact || self.participants_read_in == 0 {
+            true => most,
+            false => {
+                let held: u64 = self.participants.iter().map(|it| it.held).sum();
+                most.min(i64::try_from(held).unwrap_or(i64::MAX))
+            }
+        }
+    }
+
+    /// Returns whether no unit is free, or somebody waits.
+    pub(crate) fn is_full(&self) -> bool {
+        self.state.is_some_and(|state| state.is_queued || self.held() >= state.limit as i64)
+    }
+
+    /// Returns the processes that hold units: the ended first, and by their units.
+    pub(crate) fn holders(&self) -> Vec<&BudgetParticipant> {
+        let mut holders: Vec<_> = self.participants.iter().filter(|it| it.held > 0).collect();
+        holders.sort_by_key(|it| (it.is_alive, std::cmp::Reverse(it.held), it.slot));
+        holders
+    }
 }
 
-/// Returns the units that are held, or the most that can be.
-pub(crate) fn held(state: &BudgetState) -> i64 {
-    (state.limit as i64).saturating_sub(state.free).max(0)
+/// A process that uses budgets of the segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) slot: u32,
+    pub(crate) pid: u32,
+    pub(crate) is_alive: bool,
+    /// Its units of all budgets that were looked at.
+    pub(crate) held: u64,
+    /// How many of these budgets it holds units of.
+    pub(crate) budgets: u32,
+}
+
+/// Returns the processes of some budgets: the ended first, then those that hold most.
+pub(crate) fn processes<'a>(budgets: impl Iterator<Item = &'a Budget>) -> Vec<Process> {
+    let mut by_slot: BTreeMap<u32, Process> = BTreeMap::new();
+    for BudgetParticipant { slot, pid, held, is_alive, .. } in
+        budgets.flat_map(|budget| &budget.participants).copied()
+    {
+        let new = Process { slot, pid, is_alive, held: 0, budgets: 0 };
+        let process = by_slot.entry(slot).or_insert(new);
+        if process.pid != pid {
+            // The slot has a new participant since the look at the budget before.
+            *process = new;
+        }
+        process.is_alive &= is_alive;
+        process.held = process.held.saturating_add(held);
+        process.budgets += u32::from(held > 0);
+    }
+    let mut processes: Vec<_> = by_slot.into_values().collect();
+    processes.sort_by_key(|it| (it.is_alive, std::cmp::Reverse(it.held), it.slot));
+    processes
 }

@@ -1,4 +1,4 @@
-//! What is known of a segment: its objects, and the values of those that somebody looked at.
+//! A segment as it was read: its objects, and the values that somebody has asked for.
 //!
 //! A segment may have a million objects. So values are read only where the caller says, and the
 //! list of objects is read again only after the segment has got a new one.
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use thiscpu::__internal::inspect::{self, Usage};
 use thiscpu::{ObjectKind, SegmentView};
 
-pub(crate) use budgets::{Budget, held};
+pub(crate) use budgets::{Budget, Process, processes};
 pub(crate) use series::{Reading, Series};
 
 /// The most rows of counters. Only a hostile segment has more: groups that share their bytes.
@@ -27,7 +27,7 @@ pub(crate) struct Row {
     pub(crate) counter: u32,
 }
 
-/// A segment and what was read of it.
+/// A segment, and the values that were read of it.
 pub(crate) struct Sample {
     view: SegmentView,
     /// In the order of their names.
@@ -111,6 +111,17 @@ impl Sample {
         for budget in budgets {
             let Some(budget) = self.budgets.get_mut(budget as usize) else { continue };
             budget.read(&self.view, self.tick);
+        }
+    }
+
+    /// Reads some budgets, and the processes that hold their units.
+    ///
+    /// That costs a system call for each process and budget.
+    pub(crate) fn read_participants(&mut self, budgets: impl IntoIterator<Item = u32>) {
+        for budget in budgets {
+            let Some(budget) = self.budgets.get_mut(budget as usize) else { continue };
+            budget.read(&self.view, self.tick);
+            budget.read_participants(self.tick);
         }
     }
 

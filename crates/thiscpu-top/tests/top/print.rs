@@ -33,8 +33,9 @@ fn once_prints_values_in_order() {
     let (status, stdout, stderr) = run(&mut once(&place.path("shop"), &["--sort", "value"]));
     assert_eq!((status, &*stderr), (Some(0), ""), "{stdout}");
     let lines: Vec<_> = stdout.lines().collect();
-    let segment_line = format!("segment {}: records ", place.path("shop").display());
+    let segment_line = format!("segment {}: 3 objects of ", place.path("shop").display());
     assert!(lines[0].starts_with(&segment_line), "{stdout}");
+    let process = format!("{:>7}     0    30        1  alive", std::process::id());
     let tables = [
         "",
         "        VALUE  RATE/S  COUNTER",
@@ -44,6 +45,9 @@ fn once_prints_values_in_order() {
         "",
         "LIMIT  HELD  FREE  WAITING  BUDGET",
         "  100    30    70       no  connections",
+        "",
+        "PROCESS  SLOT  HELD  BUDGETS  STATE",
+        &process,
     ];
     // Labels end where their numbers do.
     let trimmed: Vec<_> = lines[1..].iter().map(|line| line.trim()).collect();

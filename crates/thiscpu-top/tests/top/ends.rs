@@ -1,0 +1,160 @@
+//! The ways in which the program ends, and the terminal that it leaves.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thiscpu_test_support::{slowdown, terminal};
+
+use crate::fixture::{PROGRAM, Place};
+use crate::tmux::Tmux;
+
+/// Returns the signal that ends a program, which must end soon.
+fn signal_of(mut program: Child) -> Option<i32> {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = program.try_wait().unwrap() {
+            return status.signal();
+        }
+        if begun.elapsed() > Duration::from_secs(30) * slowdown() {
+            program.kill().unwrap();
+            program.wait().unwrap();
+            panic!("the program goes on");
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn restored(tmux: &Tmux, after: &str) {
+    let screen = tmux.wait_for_text(after);
+    assert!(screen.contains("@echo before\nbefore\n"), "{screen}");
+    assert!(!screen.contains("q quit"), "{screen}");
+    tmux.line("stty -a | tr ' ' '\\n' | grep -c -x -e icanon -e echo -e isig -e opost; echo end");
+    tmux.wait_for_text("\n4\nend\n");
+    assert_eq!(tmux.call(&["display-message", "-p", "#{cursor_flag} #{alternate_on}"]), "1 0\n");
+}
+
+#[test]
+fn q_and_ctrl_c_end_and_restore_the_terminal() {
+    let place = Place::new();
+    place.create("shop").counter("requests").unwrap().inc();
+    for key in ["q", "C-c"] {
+        let Some(tmux) = Tmux::start(80, 24) else { return };
+        tmux.line("echo before");
+        tmux.wait_for_text("\nbefore\n@");
+        tmux.line(&format!("{PROGRAM} {}; echo status $?", place.path("shop").display()));
+        tmux.wait_for_text("q quit");
+        assert_eq!(
+            tmux.call(&["display-message", "-p", "#{cursor_flag} #{alternate_on}"]),
+            "0 1\n"
+        );
+        tmux.keys(&[key]);
+        restored(&tmux, "status 0\n");
+    }
+}
+
+#[test]
+fn signal_ends_and_restores_the_terminal() {
+    let place = Place::new();
+    drop(place.create("shop"));
+    let Some(tmux) = Tmux::start(80, 24) else { return };
+    tmux.line("echo before");
+    tmux.wait_for_text("\nbefore\n@");
+    let path = place.path("shop");
+    tmux.line(&format!(
+        "(echo $$ > {0}.pid; sh -c 'echo $$ > {0}.pid; exec {PROGRAM} {0}'); echo status $?",
+        path.display()
+    ));
+    tmux.wait_for_text("q quit");
+    let pid: i32 = fs::read_to_string(place.path("shop.pid")).unwrap().trim().parse().unwrap();
+    // SAFETY: `kill` has no preconditions, and the process is the program, which the shell waits
+    // for.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
+    restored(&tmux, "status 143\n");
+}
+
+#[test]
+fn suspended_program_gives_the_terminal_back() {
+    let place = Place::new();
+    drop(place.create("shop"));
+    let Some(tmux) = Tmux::start(80, 24) else { return };
+    tmux.line("echo before");
+    tmux.wait_for_text("\nbefore\n@");
+    tmux.line(&format!("{PROGRAM} {}", place.path("shop").display()));
+    tmux.wait_for_text("q quit");
+    tmux.keys(&["C-z"]);
+    restored(&tmux, "Stopped");
+    tmux.line("fg");
+    tmux.wait_for_text("q quit");
+    tmux.keys(&["q"]);
+    tmux.wait_for("prompt", |screen| !screen.contains("q quit"));
+}
+
+#[test]
+fn hangup_ends_program() {
+    let place = Place::new();
+    drop(place.create("shop"));
+    let Some(tmux) = Tmux::start(80, 24) else { return };
+    tmux.line(&format!("exec {PROGRAM} {}", place.path("shop").display()));
+    tmux.wait_for_text("q quit");
+    let process = format!("/proc/{}/stat", tmux.pid());
+    drop(tmux);
+    let begun = Instant::now();
+    // Nobody may wait for it any more.
+    while fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(begun.elapsed() < Duration::from_secs(30) * slowdown(), "the program goes on");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Starts the program on a terminal that sends it no signal at a hangup.
+fn start(place: &Place, columns: u16) -> (fs::File, Child) {
+    let (ours, theirs) = terminal::open(columns);
+    let mut command = Command::new(PROGRAM);
+    command.arg("--interval").arg("0.1").arg(place.path("shop")).env("TERM", "xterm");
+    command.stdin(theirs.try_clone().unwrap()).stdout(theirs);
+    (ours, command.spawn().unwrap())
+}
+
+#[test]
+fn end_of_keyboard_ends_program() {
+    let place = Place::new();
+    drop(place.create("shop"));
+    let (mut ours, program) = start(&place, 80);
+    std::io::Read::read_exact(&mut ours, &mut [0; 100]).unwrap();
+    drop(ours);
+    assert_eq!(signal_of(program), Some(libc::SIGHUP));
+}
+
+#[test]
+fn signal_ends_program_whose_terminal_takes_nothing() {
+    let place = Place::new();
+    let segment = place.create("shop");
+    for number in 0..100 {
+        segment.counter(&format!("{number:0100}")).unwrap();
+    }
+    // A screen has more cells than the system keeps for a reader.
+    let (ours, program) = start(&place, 2000);
+    let state = format!("/proc/{}/wchan", program.id());
+    let begun = Instant::now();
+    let is_stuck = || fs::read_to_string(&state).is_ok_and(|wchan| wchan.contains("write"));
+    while !is_stuck() && begun.elapsed() < Duration::from_secs(3) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    // SAFETY: `kill` has no preconditions, and nobody has waited for the program.
+    assert_eq!(unsafe { libc::kill(program.id() as i32, libc::SIGTERM) }, 0);
+    assert_eq!(signal_of(program), Some(libc::SIGTERM));
+    drop(ours);
+}
+
+#[test]
+fn missing_terminal_is_an_error() {
+    let place = Place::new();
+    drop(place.create("shop"));
+    let (status, stdout, stderr) =
+        crate::fixture::run(Command::new(PROGRAM).arg(place.path("shop")));
+    assert_eq!((status, &*stdout), (Some(2), ""));
+    assert!(stderr.contains("standard output is no terminal; use --once"), "{stderr}");
+}
