@@ -32,6 +32,7 @@ enum Kind {
     /// `cargo xtask model`
     Model,
     Preload,
+    Top,
     Tower,
     Unit,
 }
@@ -54,6 +55,7 @@ impl Kind {
             Kind::MetricsCapi => ("thiscpu-metrics-capi", &["--test", "metrics"]),
             Kind::Model => ("thiscpu", &["--test", "model"]),
             Kind::Preload => ("thiscpu-malloc-preload", &["--test", "preload"]),
+            Kind::Top => ("thiscpu-top", &["--tests"]),
             Kind::Tower => ("thiscpu-tower", &["--test", "tower"]),
             Kind::Unit => ("thiscpu", &["--lib"]),
         }
@@ -148,7 +150,9 @@ impl Check {
         // Tests share the checked tree's target directory, which has the dependencies. Programs and
         // shared objects cannot: those of the mutant would replace those of the checked tree.
         let target = match self.kind {
-            Kind::Aborts | Kind::Capi | Kind::Cli | Kind::Preload => tree.path.join("target"),
+            Kind::Aborts | Kind::Capi | Kind::Cli | Kind::Preload | Kind::Top => {
+                tree.path.join("target")
+            }
             Kind::Model => tree.origin.join("target/model"),
             _ => tree.origin.join("target"),
         };
