@@ -7,7 +7,6 @@
 mod demo;
 mod doctor;
 mod malloc_settings;
-mod manual;
 mod output;
 mod profile;
 mod run;
@@ -17,12 +16,9 @@ mod self_test;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
-
-/// Exit status of a command that failed.
-const FAILED: u8 = 1;
-/// Exit status of a command that did nothing because the request was wrong; clap's too.
-const REFUSED: u8 = 2;
+use clap::{CommandFactory as _, Parser, Subcommand};
+use thiscpu_program::manual;
+use thiscpu_program::output::{FAILED, REFUSED};
 
 /// Per-CPU data for Linux programs, on restartable sequences
 ///
@@ -95,8 +91,10 @@ fn execute(command: Option<Command>) -> Result<ExitCode> {
         Some(Command::Run(args)) => return Ok(run::main(&args)),
         Some(Command::Profile { arguments }) => return Ok(profile::main(&arguments)),
         Some(Command::Demo(args)) => demo::main(args.seconds)?,
-        Some(Command::Completions { shell }) => manual::completions(shell)?,
-        Some(Command::Man { directory }) => manual::pages(&directory)?,
+        Some(Command::Completions { shell }) => {
+            manual::completions("thiscpu", &Cli::command(), shell)?
+        }
+        Some(Command::Man { directory }) => manual::pages(Cli::command(), &directory)?,
         None => demo::main(demo::SECONDS)?,
     }
     Ok(ExitCode::SUCCESS)

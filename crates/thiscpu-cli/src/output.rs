@@ -1,37 +1,15 @@
-//! Output, with errors that are noticed: a closed pipe is none, because its reader has seen enough.
+//! Output of this program.
 
-use std::io::{self, ErrorKind, Write as _};
+pub(crate) use thiscpu_program::output::print;
 
-use anyhow::{Context as _, Result};
-
-use crate::FAILED;
-
-/// Writes to standard output and returns whether there still is a reader.
-pub(crate) fn print(text: &str) -> Result<bool> {
-    let mut stdout = io::stdout().lock();
-    is_read(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
-}
+const NAME: &str = "thiscpu";
 
 /// Writes a line to standard error. Errors are ignored: nobody could be told of them.
 pub(crate) fn note(text: &str) {
-    let _ = io::stderr().write_all(format!("thiscpu: {text}\n").as_bytes());
+    thiscpu_program::output::note(NAME, text);
 }
 
 /// Writes clap's answer to wrong arguments, `--help` or `--version`; returns the exit status.
 pub(crate) fn answer(answer: &clap::Error) -> i32 {
-    let written = answer.print().and_then(|()| io::stdout().flush());
-    match is_read(written) {
-        Err(why) if !answer.use_stderr() => {
-            note(&format!("{why:#}"));
-            FAILED.into()
-        }
-        _ => answer.exit_code(),
-    }
-}
-
-fn is_read(written: io::Result<()>) -> Result<bool> {
-    match written {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        result => result.map(|()| true).context("cannot write to standard output"),
-    }
+    thiscpu_program::output::answer(NAME, answer)
 }

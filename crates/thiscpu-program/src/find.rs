@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
-use thiscpu::{SegmentErrorKind, SegmentView};
+use anyhow::{Context as _, Result, anyhow, bail};
+use thiscpu::{SegmentError, SegmentErrorKind, SegmentView};
 
 use crate::text;
 
@@ -49,12 +49,31 @@ fn identity_of(file: &Metadata) -> Identity {
 ///
 /// If there is none, if it is damaged or of another version, or if the process may not read it.
 pub fn open(path: &Path) -> Result<SegmentView> {
-    if !path.starts_with("/proc") {
-        return Ok(SegmentView::open(path)?);
-    }
     let name = text::of_path(path);
-    let file = open_regular(path).with_context(|| format!("cannot open segment {name}"))?;
-    SegmentView::from_fd(file.into()).with_context(|| format!("in {name}"))
+    let view = match path.starts_with("/proc") {
+        false => SegmentView::open(path),
+        true => {
+            let file = open_regular(path).with_context(|| format!("cannot open {name}"))?;
+            SegmentView::from_fd(file.into())
+        }
+    };
+    view.map_err(|error| anyhow!("cannot open {name}: {}", reason(&error)))
+}
+
+/// Returns why a segment cannot be read, and what its reader can do.
+pub fn reason(error: &SegmentError) -> String {
+    match error.kind() {
+        SegmentErrorKind::System { errno: libc::ENOENT, .. } => {
+            "there is no such file; check the path, or list segments with `thiscpu segment ls`"
+                .to_owned()
+        }
+        SegmentErrorKind::System { errno: libc::EISDIR, .. } => {
+            "it is a directory; give the path of a file, or list its segments with `thiscpu \
+             segment ls`"
+                .to_owned()
+        }
+        kind => kind.to_string(),
+    }
 }
 
 /// Opens a regular file, and never waits for the writer of a pipe.
@@ -113,7 +132,8 @@ pub fn mapped_files(maps: &str) -> impl Iterator<Item = MappedFile> {
         let (range, rest) = line.split_once(' ')?;
         let mut fields = rest.splitn(4, ' ');
         let (modes, _offset, device) = (fields.next()?, fields.next()?, fields.next()?);
-        let (inode, path) = fields.next()?.split_once(' ').unwrap_or_default();
+        let last = fields.next()?;
+        let (inode, path) = last.split_once(' ').unwrap_or((last, ""));
         let inode = inode.parse().ok().filter(|&inode| inode != 0)?;
         let path = path.trim_start().to_owned();
         let (range, device) = (range.to_owned(), device.to_owned());

@@ -12,6 +12,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use thiscpu::{SegmentError, SegmentErrorKind, SegmentView};
+use thiscpu_program::find;
+use thiscpu_program::text::of_path as text_of;
 
 use crate::{FAILED, REFUSED, output};
 
@@ -82,38 +84,16 @@ fn open(action: &str, path: &Path) -> Result<SegmentView, ExitCode> {
 
 /// Says why a command cannot do something with a segment, and returns the exit status.
 fn refuse(action: &str, path: &Path, error: &SegmentError) -> ExitCode {
-    use SegmentErrorKind as Kind;
-    let reason = match error.kind() {
-        Kind::System { errno: libc::ENOENT, .. } => {
-            "there is no such file; check the path, or list segments with `thiscpu segment ls`"
-                .to_owned()
-        }
-        Kind::System { errno: libc::EISDIR, .. } => {
-            "it is a directory; give the path of a file, or list its segments with `thiscpu \
-             segment ls`"
-                .to_owned()
-        }
-        kind => kind.to_string(),
-    };
+    let reason = find::reason(error);
     output::note(&format!("cannot {action} {}: {reason}", text_of(path)));
-    let is_damaged = matches!(error.kind(), Kind::Damaged { .. } | Kind::WrongLength { .. });
+    let is_damaged = matches!(
+        error.kind(),
+        SegmentErrorKind::Damaged { .. } | SegmentErrorKind::WrongLength { .. }
+    );
     ExitCode::from(if is_damaged { FAILED } else { REFUSED })
 }
 
 /// Returns a number with a noun in the singular or the plural.
 fn counted(number: usize, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
-}
-
-/// Returns a path as one line of text.
-fn text_of(path: &Path) -> String {
-    path.to_string_lossy().chars().flat_map(escape).collect()
-}
-
-/// Escapes a control character, which could change a terminal.
-fn escape(character: char) -> Vec<char> {
-    match character.is_control() {
-        true => character.escape_default().collect(),
-        false => vec![character],
-    }
 }

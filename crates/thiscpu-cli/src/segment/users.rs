@@ -4,6 +4,8 @@ use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 
+use thiscpu_program::find;
+
 /// Processes that have a file mapped, besides this one.
 #[derive(Debug, Default)]
 pub(super) struct Users {
@@ -15,7 +17,7 @@ pub(super) struct Users {
 impl Users {
     /// Finds the processes; `None` without `/proc`.
     pub(super) fn of(file: &Metadata) -> Option<Users> {
-        let device = format!("{:02x}:{:02x}", libc::major(file.dev()), libc::minor(file.dev()));
+        let device = find::device_of(file);
         let mut users = Users::default();
         for entry in fs::read_dir("/proc").ok()?.flatten() {
             let Some(process) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else {
@@ -58,8 +60,5 @@ impl Users {
 
 /// Returns whether one of the lines of `/proc/PID/maps` is about a file.
 fn has_file(maps: &str, device: &str, inode: u64) -> bool {
-    maps.lines().any(|line| {
-        let mut fields = line.split_ascii_whitespace().skip(3);
-        fields.next() == Some(device) && fields.next().is_some_and(|it| it.parse() == Ok(inode))
-    })
+    find::mapped_files(maps).any(|file| file.device == device && file.inode == inode)
 }
