@@ -211,7 +211,7 @@ fn wait(one: &File, other: &UnixStream, patience: Duration) -> io::Result<[bool;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::{Command, Stdio};
+    use std::process::Command;
     use thiscpu_test_support::terminal;
 
     #[test]
@@ -227,13 +227,12 @@ mod tests {
         assert!(!is_raw());
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", "terminal::tests::panics_with_terminal", "--ignored"]);
-        child.arg("--nocapture").stderr(Stdio::piped());
-        child.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap());
-        let output = child.spawn().unwrap().wait_with_output().unwrap();
-        // It has the terminal too.
+        child.arg("--nocapture").stdin(theirs.try_clone().unwrap());
+        child.stdout(theirs.try_clone().unwrap()).stderr(theirs.try_clone().unwrap());
+        let mut program = child.spawn().unwrap();
+        // The command has the terminal too.
         drop(child);
-        let stderr = thiscpu_test_support::text(&output.stderr);
-        assert!(stderr.contains("raw: true"), "{stderr}");
+        assert!(!program.wait().unwrap().success());
         assert!(!is_raw());
         drop(theirs);
         let (mut written, mut ours) = (Vec::new(), ours);
@@ -242,6 +241,8 @@ mod tests {
         let written = thiscpu_test_support::text(&written);
         let at = |sequence: &str| written.find(sequence).unwrap_or_else(|| panic!("{written:?}"));
         assert!(at("\x1b[?1049h") < at("\x1b[?1049l") && at("\x1b[?25l") < at("\x1b[?25h"));
+        // The report is on the screen that people see afterwards.
+        assert!(at("\x1b[?1049l") < at("raw: true"), "{written:?}");
     }
 
     #[test]
