@@ -214,17 +214,14 @@ fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> 
         guard::charge(|| rotate_samples(objects));
         return Some(block);
     }
-    // A swap, unlike a trade, leaves no unused memory behind. So it counts like a call that hits.
-    if let Some(block) = objects.alloc_spare() {
+    let near = || if is_large(class) { large_class::take_near(class, align) } else { None };
+    // Unlike a trade, neither a swap nor a block of another class leaves unused memory behind. So
+    // both count like a call that hits.
+    if let Some(block) = objects.alloc_spare().or_else(near) {
         decay::count_call();
         return Some(block);
     }
     decay::slow_alloc();
-    if is_large(class)
-        && let Some(block) = large_class::take_near(class, align)
-    {
-        return Some(block);
-    }
     let block = retry_after_shrink(size, || objects.alloc_slow());
     heap::bound_lane(class);
     if block.is_none() && is_large(class) {
