@@ -13,7 +13,7 @@ const TRADES_TO_GROW: u64 = 32;
 ///
 /// A program that keeps as many blocks as two sheaves hold never trades, but swaps all the time.
 const SWAPS_TO_GROW: u32 = 64;
-/// Trades after which it grows beyond the usual limit, if the barn was busy meanwhile.
+/// Trades, or swaps, after which it grows beyond the usual limit, if the barn was busy meanwhile.
 const TRADES_TO_GROW_BUSY: u64 = 2048;
 /// Bytes of objects that a sheaf holds at most, unless the smallest capacity exceeds it.
 const BYTES_MAX: usize = 128 * 1024;
@@ -23,6 +23,10 @@ const BYTES_MAX_BUSY: usize = 1024 * 1024;
 ///
 /// The limit on a lane's large objects applies too, and makes new sheaves smaller again.
 const BYTES_MAX_LARGE: [usize; 2] = [1024 * 1024, 4 * 1024 * 1024];
+/// Index of the smallest capacity that large objects may reach if a barn is busy: four objects.
+///
+/// With sheaves of one or two blocks, a program that uses a few blocks in turn trades on each call.
+const BUSY_INDEX_LARGE: usize = SMALL_INDEX;
 /// Bytes of constructed objects in a sheaf: about a slab, because a free may destroy as much.
 const BYTES_MAX_CONSTRUCTED: usize = 64 * 1024;
 /// Bytes of objects that a cache's first sheaves hold at most.
@@ -57,7 +61,8 @@ impl Capacity {
         };
         let first = index_for(BYTES_FIRST);
         let index = AtomicU32::new(first);
-        let [max, max_busy] = [max, max_busy].map(index_for);
+        let least_busy = if is_large { BUSY_INDEX_LARGE as u32 } else { smallest };
+        let (max, max_busy) = (index_for(max), index_for(max_busy).max(least_busy));
         Capacity { index, smallest, first, max, max_busy, is_large, swaps: AtomicU32::new(0) }
     }
 
@@ -86,14 +91,22 @@ impl Capacity {
         }
     }
 
-    /// Counts a swap; every [`SWAPS_TO_GROW`] swaps, the capacity of large objects grows.
-    pub(super) fn count_swap(&self) {
+    /// Counts a swap; after some, the capacity of large objects grows as it does after trades.
+    pub(super) fn count_swap(&self, is_busy: impl FnOnce() -> bool) {
         if !self.is_large {
             return;
         }
         let (index, swaps) = (self.index.load(Relaxed), self.swaps.load(Relaxed).wrapping_add(1));
         self.swaps.store(swaps, Relaxed);
-        if swaps.is_multiple_of(SWAPS_TO_GROW) && index < self.max {
+        let is_due = match index < self.max {
+            true => swaps.is_multiple_of(SWAPS_TO_GROW),
+            false => {
+                index < self.max_busy
+                    && u64::from(swaps).is_multiple_of(TRADES_TO_GROW_BUSY)
+                    && is_busy()
+            }
+        };
+        if is_due {
             self.index.store(index + 1, Relaxed);
         }
     }
@@ -143,7 +156,7 @@ mod tests {
     fn sheaf_of_large_objects_begins_with_one() {
         const KIB: usize = 1024;
         for (size, usual, busy) in
-            [(64, 12, 60), (128, 4, 28), (256, 4, 12), (512, 2, 4), (4096, 1, 1)]
+            [(64, 12, 60), (128, 4, 28), (256, 4, 12), (512, 2, 4), (2048, 1, 4), (4096, 1, 4)]
         {
             let capacity = Capacity::of(Shape::of_large(size * KIB), true);
             assert_eq!(CAPACITIES[capacity.index()], 1);
@@ -155,19 +168,21 @@ mod tests {
     #[test]
     fn sheaf_of_large_objects_grows_with_swaps_and_shrinks_at_the_limit() {
         let capacity = Capacity::of(Shape::of_large(64 * 1024), true);
-        let swap = |swaps| (0..swaps).for_each(|_| capacity.count_swap());
-        swap(SWAPS_TO_GROW - 1);
+        let swap = |swaps, is_busy| (0..swaps).for_each(|_| capacity.count_swap(|| is_busy));
+        swap(SWAPS_TO_GROW - 1, true);
         assert_eq!(CAPACITIES[capacity.index()], 1);
-        swap(1);
+        swap(1, true);
         assert_eq!(CAPACITIES[capacity.index()], 2);
-        swap(100_000);
+        swap(100_000, false);
         assert_eq!(CAPACITIES[capacity.index()], 12);
-        capacity.lower();
+        swap(100_000, true);
+        assert_eq!(CAPACITIES[capacity.index()], 60);
+        (0..3).for_each(|_| capacity.lower());
         assert_eq!(CAPACITIES[capacity.index()], 4);
         (0..5).for_each(|_| capacity.lower());
         assert_eq!(CAPACITIES[capacity.index()], 1);
         let others = Capacity::of(Shape::of(1024), false);
-        (0..100_000).for_each(|_| others.count_swap());
+        (0..100_000).for_each(|_| others.count_swap(|| true));
         assert_eq!(CAPACITIES[others.index()], 4);
     }
 }

@@ -379,8 +379,9 @@ impl Backend {
     }
 
     /// Counts a swap of a lane's sheaves; many swaps make new sheaves of large objects larger.
-    pub(super) fn count_swap(&self) {
-        self.capacity.count_swap();
+    pub(super) fn count_swap(&'static self, lane: usize) {
+        let is_busy = || self.barn(self.current_node(), lane).is_busy(Host::coarse_time());
+        self.capacity.count_swap(is_busy);
     }
 
     /// Makes new sheaves one step smaller, because a lane has exceeded its limit.

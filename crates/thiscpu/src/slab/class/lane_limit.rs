@@ -53,27 +53,32 @@ impl Group {
         class: impl Fn(usize) -> Handle<'a, A>,
     ) {
         let Some(lane) = class(own).lane_as_seen() else { return };
-        let own_bytes = class(own).class.shape.size * lane.main().load().capacity();
+        let [main_bytes, spare_bytes] =
+            [lane.main(), lane.spare()].map(|slot| class(own).bytes_of(slot.load().capacity()));
         let (reserved, most) = (lane.reserved(), limit());
-        if own_bytes > most {
+        if class(own).bytes_of(class(own).sheaf_capacity()) > most {
             // The main sheaf stays, but new sheaves should fit.
             class(own).lower_capacity();
         }
-        let limit = most.max(own_bytes);
+        let limit = most.max(main_bytes);
         if reserved.bytes() <= limit {
             return;
         }
-        let first = reserved.cursor() % count;
-        for number in (first..first + count).map(|number| number % count).filter(|&n| n != own) {
-            if !class(number).evict(lane, true) {
-                return;
-            }
-            if reserved.bytes() <= limit {
-                return reserved.set_cursor(number);
+        // Looking at all classes takes longer than the rest of a slow call.
+        if reserved.bytes() > main_bytes + spare_bytes {
+            let first = reserved.cursor() % count;
+            for number in (first..first + count).map(|number| number % count).filter(|&n| n != own)
+            {
+                if !class(number).evict(lane, true) {
+                    return;
+                }
+                if reserved.bytes() <= limit {
+                    return reserved.set_cursor(number);
+                }
             }
         }
+        // New sheaves stay as large: without a spare one, the main one fits.
         class(own).evict(lane, false);
-        class(own).lower_capacity();
     }
 }
 
@@ -90,7 +95,12 @@ impl<A: Access> Handle<'_, A> {
     fn evict(self, lane: CacheCell, with_main: bool) -> bool {
         let lane = lane.with_cell(self.cell);
         let slots = [Some(lane.spare()), with_main.then(|| lane.main())];
-        slots.into_iter().flatten().all(|slot| self.evict_from(lane, slot))
+        slots.into_iter().flatten().all(|slot| self.evict_from(lane, slot, with_main))
+    }
+
+    /// Returns the bytes that a sheaf of that capacity holds.
+    fn bytes_of(self, capacity: usize) -> usize {
+        self.class.shape.size * capacity
     }
 
     /// Makes new sheaves of this class smaller.
@@ -100,7 +110,8 @@ impl<A: Access> Handle<'_, A> {
         }
     }
 
-    fn evict_from(self, lane: CacheCell, slot: SheafWord) -> bool {
+    /// Takes the sheaf in a slot out of a lane, and may make new ones smaller.
+    fn evict_from(self, lane: CacheCell, slot: SheafWord, should_lower: bool) -> bool {
         let seen = slot.load();
         if seen.is_none() {
             return true;
@@ -117,7 +128,9 @@ impl<A: Access> Handle<'_, A> {
         };
         if let (Some(sheaf), Some(backend)) = (taken, self.class.backend_if_used()) {
             backend.put(sheaf, lane.number());
-            backend.lower_capacity();
+            if should_lower {
+                backend.lower_capacity();
+            }
         }
         true
     }

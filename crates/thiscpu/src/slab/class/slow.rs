@@ -302,7 +302,7 @@ impl<A: Access> Handle<'_, A> {
         if let Some(old) = old {
             self.put_back(backend, lane, lane.spare(), old);
         }
-        backend.count_swap();
+        backend.count_swap(lane.number());
     }
 
     /// Puts a sheaf that counts as the lane's into a slot, or hands it to the backend.
