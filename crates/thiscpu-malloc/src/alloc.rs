@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! allocate      the fast path, inlined: a direct section
-//!  alloc_gated   enables direct sections, then enters a section by the gate
+//!  alloc_gated   medium sizes: a direct section; then enables those, and enters one by the gate
 //!   alloc_cold    ticks, and tries again, or chooses:
 //!    alloc_refill    trades sheaves with the barn, or guards a block; the class is known
 //!    alloc_general   runs of chunks; all calls while blocks are counted or all guarded
@@ -79,9 +79,36 @@ pub(crate) fn alloc_gated_or(
         return Some(block);
     }
     if size > MEDIUM_SIZE_MAX {
-        return large_class::alloc_or(size, cold);
+        large_class::alloc_or(size, cold)
+    } else if HAS_DIRECT && size > SMALL_SIZE_MAX {
+        alloc_medium_or(size, cold)
+    } else {
+        alloc_by_gate_or(size, cold)
     }
-    if HAS_DIRECT && size <= SMALL_SIZE_MAX {
+}
+
+/// Takes a medium block from this CPU's lane by a direct section, or else by the gate.
+///
+/// The fast path has no table of medium sizes. A function of its own, like the next one, because
+/// its callers would otherwise need a frame for their other sizes.
+#[inline(never)]
+fn alloc_medium_or(
+    size: usize,
+    cold: impl Fn(usize, usize) -> Option<NonNull<u8>>,
+) -> Option<NonNull<u8>> {
+    match gated_cell(size) {
+        Some(cell) => direct_objects_at(cell).alloc_or(|| alloc_by_gate_or(size, cold)),
+        None => cold(size, NO_CELL),
+    }
+}
+
+/// Takes a block of no large class by the gate, after a direct section, or calls `cold`.
+#[inline(never)]
+fn alloc_by_gate_or(
+    size: usize,
+    cold: impl Fn(usize, usize) -> Option<NonNull<u8>>,
+) -> Option<NonNull<u8>> {
+    if HAS_DIRECT {
         decay::prepare_direct();
     }
     match gated_cell(size) {
@@ -137,8 +164,8 @@ pub extern "C" fn alloc_cold(size: usize, cell: usize) -> Option<NonNull<u8>> {
         cell => {
             let class = class_of_cell(cell);
             let refill = || alloc_refill(class, size, default_align(size));
-            // Before a section by the gate, `alloc_gated_or` has ticked for small sizes.
-            let may_tick = !HAS_DIRECT || size > SMALL_SIZE_MAX;
+            // Before a section by the gate, `alloc_by_gate_or` has ticked.
+            let may_tick = !HAS_DIRECT || is_large(class);
             // If the countdown is why the section left, it finds a block now.
             let block = match may_tick && decay::tick_if_due() {
                 // SAFETY: the caller found a cell, so that sections are ready.
@@ -215,8 +242,8 @@ fn alloc_refill(class: usize, size: usize, align: usize) -> Option<NonNull<u8>> 
         return Some(block);
     }
     let near = || if is_large(class) { large_class::take_near(class, align) } else { None };
-    // Unlike a trade, neither a swap nor a block of another class leaves unused memory behind. So
-    // both count like a call that hits.
+    // Unlike a trade, a swap or a block of another class leaves no unused memory behind. So both
+    // count like a call that hits.
     if let Some(block) = objects.alloc_spare().or_else(near) {
         decay::count_call();
         return Some(block);

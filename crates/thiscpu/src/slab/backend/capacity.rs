@@ -13,7 +13,7 @@ const TRADES_TO_GROW: u64 = 32;
 ///
 /// A program that keeps as many blocks as two sheaves hold never trades, but swaps all the time.
 const SWAPS_TO_GROW: u32 = 64;
-/// Trades, or swaps, after which it grows beyond the usual limit, if the barn was busy meanwhile.
+/// Trades, or swaps, after which it grows beyond the usual limit if the barn was busy.
 const TRADES_TO_GROW_BUSY: u64 = 2048;
 /// Bytes of objects that a sheaf holds at most, unless the smallest capacity exceeds it.
 const BYTES_MAX: usize = 128 * 1024;
@@ -23,7 +23,7 @@ const BYTES_MAX_BUSY: usize = 1024 * 1024;
 ///
 /// The limit on a lane's large objects applies too, and makes new sheaves smaller again.
 const BYTES_MAX_LARGE: [usize; 2] = [1024 * 1024, 4 * 1024 * 1024];
-/// Index of the smallest capacity that large objects may reach if a barn is busy: four objects.
+/// Index of the capacity, four objects, that all large objects may reach if a barn is busy.
 ///
 /// With sheaves of one or two blocks, a program that uses a few blocks in turn trades on each call.
 const BUSY_INDEX_LARGE: usize = SMALL_INDEX;
