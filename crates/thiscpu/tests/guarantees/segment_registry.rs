@@ -1,0 +1,456 @@
+//! Registries in segments: names, labels and values, in several processes and on full file systems.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use thiscpu::{
+    RegistryView, Segment, SegmentError, SegmentErrorKind, SegmentOptions, SegmentView,
+    SharedFamily, SharedRegistry,
+};
+
+use crate::common::segment::{Place, attach, file_of, image_of, in_processes, small};
+use crate::common::{
+    DEFAULT_ONLY, Scenario, TIERS, namespace, pin, scale, scenario, together_while,
+};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    scenario!(segment_registry::series_are_found_again, DEFAULT_ONLY),
+    scenario!(segment_registry::names_follow_the_rules_of_prometheus, DEFAULT_ONLY),
+    scenario!(segment_registry::other_labels_are_refused_and_tell_who_has_the_family, DEFAULT_ONLY),
+    scenario!(segment_registry::segments_without_registry_say_so, DEFAULT_ONLY),
+    scenario!(segment_registry::processes_that_race_for_series_get_one_each, DEFAULT_ONLY),
+    scenario!(segment_registry::losers_of_races_leave_room, DEFAULT_ONLY),
+    scenario!(segment_registry::scrapes_see_a_token_once, TIERS).needs(pin::two_cpus),
+    scenario!(segment_registry::views_bound_values, DEFAULT_ONLY),
+    scenario!(segment_registry::views_give_no_bounds_of_wrapped_counters, DEFAULT_ONLY),
+    scenario!(segment_registry::full_registry_counts_what_it_refuses, DEFAULT_ONLY),
+    scenario!(segment_registry::record_can_end_where_the_area_ends, DEFAULT_ONLY),
+    scenario!(segment_registry::full_file_system_keeps_series, DEFAULT_ONLY)
+        .needs(namespace::can_hide_sys),
+    scenario!(segment_registry::shortened_file_is_noticed, DEFAULT_ONLY),
+    scenario!(segment_registry::series_take_the_documented_memory, DEFAULT_ONLY),
+];
+
+fn with_series(series: u32) -> SegmentOptions {
+    let mut options = small();
+    options.series(series);
+    options
+}
+
+fn registry(segment: &Segment) -> SharedRegistry {
+    segment.registry().expect("a registry")
+}
+
+fn family(segment: &Segment) -> SharedFamily {
+    let labels = ["method", "status"];
+    registry(segment).counter_family("requests", "Requests.", &labels).expect("room")
+}
+
+/// Returns a second mapping of a segment, as another process has.
+fn other(segment: &Segment) -> Segment {
+    Segment::from_fd(file_of(segment).into()).expect("a segment")
+}
+
+fn view(segment: &Segment) -> RegistryView {
+    let view = SegmentView::from_fd(file_of(segment).into()).expect("a segment");
+    view.registry().expect("a registry")
+}
+
+fn series_are_found_again() {
+    let segment = with_series(200).anonymous().expect("a segment");
+    let other = other(&segment);
+    let long = "ä".repeat(32 << 10);
+    let values =
+        [["GET", "200"], ["GET", "404"], ["", ""], ["GET2", "00"], ["G", &long], [&long, ""]];
+    assert!(family(&segment).find(&values[0]).expect("no damage").is_none());
+    for (number, values) in values.iter().enumerate() {
+        family(&segment).series(values).expect("room").add(1 << (8 * number));
+        family(&other).series(values).expect("room").inc();
+    }
+    assert!(registry(&other).find_family("request").expect("no damage").is_none());
+    let found =
+        registry(&other).find_family("requests_total").expect("no damage").expect("it exists");
+    assert_eq!(
+        (found.name(), &*found.label_names().join(" ")),
+        ("requests_total", "method status")
+    );
+    let mut scraped = Vec::new();
+    let scrape = registry(&other).scrape().expect("memory");
+    assert!(scrape.is_exact() && scrape.damaged().is_empty());
+    for sample in scrape.samples() {
+        assert_eq!((sample.name(), sample.help()), ("requests_total", "Requests."));
+        let labels: Vec<_> = sample.labels().collect();
+        scraped.push((labels, sample.value().expect("an exact value")));
+    }
+    for (number, values) in values.iter().enumerate() {
+        let sum = (1 << (8 * number)) + 1;
+        assert_eq!(found.find(values).expect("no damage").expect("it exists").sum(), sum);
+        let labels = ["method", "status"].into_iter().zip(*values);
+        let labels: Vec<_> = labels.filter(|(_, value)| !value.is_empty()).collect();
+        assert!(scraped.contains(&(labels, sum)), "{number}");
+    }
+    let usage = registry(&segment).usage().expect("a registry");
+    assert_eq!((usage.series, usage.families, usage.capacity), (6, 1, 200));
+    assert_eq!((scraped.len(), usage.refused), (6, 0));
+    // Values are told apart by where they end.
+    let long = "x".repeat((64 << 10) + 1);
+    let too_long = family(&segment).series(&[&long, ""]).expect_err("a long value");
+    assert!(
+        too_long.to_string().contains("a label's value has 65537 bytes; use 65536"),
+        "{too_long}"
+    );
+    for values in [&[""][..], &["", "", ""]] {
+        let error = family(&segment).series(values).expect_err("another number");
+        assert!(
+            error.to_string().contains("values for the 2 labels of requests_total; "),
+            "{error}"
+        );
+    }
+}
+
+fn names_follow_the_rules_of_prometheus() {
+    let segment = with_series(10).anonymous().expect("a segment");
+    let make = |name: &str, labels: &[&str]| registry(&segment).counter_family(name, "", labels);
+    for (name, labels, wanted) in [
+        ("", &[][..], "the name of a metric is empty; "),
+        ("9a", &[], "the metric \"9a_total\" has '9' at position 0; "),
+        ("a b", &[], "has ' ' at position 1; "),
+        ("a", &["a:b"], "the label \"a:b\" has ':' at position 1; "),
+        ("a", &["le"], "the label \"le\" is reserved; "),
+        ("a", &["__x"], "the label \"__x\" is reserved; "),
+        ("a", &[""], "the name of a label is empty; "),
+        ("a", &["x", "y", "x"], "the label \"x\" is there twice; "),
+        ("a", &["x"; 65], "there are 65 labels; "),
+    ] {
+        let error = make(name, labels).expect_err("a name that is not allowed").to_string();
+        assert!(
+            error.starts_with("cannot register a series in ") && error.contains(wanted),
+            "{error}"
+        );
+    }
+    make("a:b_9", &["x_1"]).expect("a name that is allowed");
+    assert_eq!(registry(&segment).usage().expect("a registry").families, 1);
+}
+
+fn other_labels_are_refused_and_tell_who_has_the_family() {
+    let segment = with_series(10).anonymous().expect("a segment");
+    in_processes(1, |_| drop(family(&segment)));
+    for labels in [&["method"][..], &["status", "method"], &[]] {
+        let error = registry(&segment).counter_family("requests_total", "", labels);
+        let error = error.expect_err("other labels");
+        let SegmentErrorKind::OtherFamily(conflict) = error.kind() else { panic!("{error}") };
+        assert!(conflict.pid != 0 && conflict.pid != std::process::id(), "{error}");
+        let program = std::env::current_exe().expect("a program");
+        let program = program.file_name().expect("a name").to_string_lossy().into_owned();
+        assert!(program.starts_with(&conflict.program) && conflict.program.len() > 5, "{error}");
+        assert_eq!(conflict.labels, ["method", "status"]);
+        let sentence = format!("registered by process {} (\"{}", conflict.pid, conflict.program);
+        assert!(error.to_string().contains(&sentence), "{error}");
+        assert!(error.to_string().contains("; use its type and labels, or another name"));
+    }
+    family(&segment);
+}
+
+fn segments_without_registry_say_so() {
+    let segment = small().anonymous().expect("a segment");
+    let error = segment.registry().expect_err("no registry");
+    assert_eq!(*error.kind(), SegmentErrorKind::NoRegistry);
+    assert!(error.to_string().contains("; create it with a number of `series`"), "{error}");
+    let place = Place::new();
+    small().create(&place).expect("a segment");
+    let kept = with_series(10).open_or_create(&place, thiscpu::Existing::Keep);
+    assert!(kept.expect("the segment").registry().is_err());
+    let error = with_series((4 << 20) + 1).anonymous().expect_err("too many");
+    assert!(error.to_string().contains("series is out of range; use 0 to 4194304"), "{error}");
+}
+
+/// Repeats `work` in two threads until `body` returns.
+fn beside(work: impl Fn() + Sync, body: impl FnOnce()) {
+    let over = AtomicBool::new(false);
+    let repeat = |thread| {
+        pin::pin(thread);
+        while !over.load(SeqCst) {
+            work();
+        }
+    };
+    together_while(2, repeat, || {
+        body();
+        over.store(true, SeqCst);
+    });
+}
+
+/// Asserts that each number was inserted once, and has the wanted value.
+fn assert_each_once(segment: &Segment, names: usize, wanted: u64) {
+    let scrape = registry(segment).scrape().expect("memory");
+    assert!(scrape.damaged().is_empty(), "{:?}", scrape.damaged());
+    let mut found = vec![0; names];
+    for sample in scrape.samples() {
+        let labels: Vec<_> = sample.labels().collect();
+        let [("method", number), ("status", "value with more bytes")] = labels[..] else {
+            panic!("{labels:?}")
+        };
+        found[number.parse::<usize>().expect("a number")] += 1;
+        assert_eq!(sample.value(), Some(wanted), "{number}");
+    }
+    assert!(found.iter().all(|&count| count == 1), "{found:?}");
+}
+
+fn processes_that_race_for_series_get_one_each() {
+    const NAMES: usize = 500;
+    for _ in 0..scale::rounds(40) {
+        let segment = with_series(NAMES as u32).anonymous().expect("a segment");
+        in_processes(4, |process| {
+            let own = if process < 2 { other(&segment) } else { segment.clone() };
+            for number in 0..NAMES {
+                let values = [&*number.to_string(), "value with more bytes"];
+                family(&own).series(&values).expect("room").inc();
+            }
+        });
+        assert_each_once(&segment, NAMES, 4);
+        assert_eq!(registry(&segment).usage().expect("a registry").refused, 0);
+    }
+}
+
+// There are few more cells than names. Without spares, they would be used up.
+fn losers_of_races_leave_room() {
+    const NAMES: usize = 20_000;
+    let segment = with_series(NAMES as u32).anonymous().expect("a segment");
+    in_processes(4, |_| {
+        let family = family(&segment);
+        for number in 0..NAMES {
+            let values = [&*number.to_string(), "value with more bytes"];
+            family.series(&values).expect("room").inc();
+        }
+    });
+    assert_each_once(&segment, NAMES, 4);
+}
+
+// Each thread counts in the first series, and then in the second.
+fn scrapes_see_a_token_once() {
+    let segment = with_series(100).anonymous().expect("a segment");
+    let family = family(&segment);
+    let fillers: Vec<_> = (0..50).map(|n| family.series(&["filler", &n.to_string()])).collect();
+    let [first, second] = ["first", "second"].map(|name| family.series(&[name, ""]).expect("room"));
+    let carry = || {
+        first.inc();
+        second.inc();
+        fillers.iter().flatten().for_each(|filler| filler.inc());
+    };
+    beside(carry, || {
+        for _ in 0..scale::rounds(4000) {
+            let scrape = registry(&segment).scrape().expect("memory");
+            assert!(scrape.is_exact());
+            let value = |name| {
+                let mut samples = scrape.samples();
+                let sample = samples.find(|it| it.labels().next() == Some(("method", name)));
+                sample.expect("a series").value().expect("an exact value")
+            };
+            let (first, second) = (value("first"), value("second"));
+            // Each of two threads can be between its two adds.
+            assert!(first >= second && first <= second + 2, "{first}, {second}");
+        }
+    });
+}
+
+fn views_bound_values() {
+    let segment = with_series(100).anonymous().expect("a segment");
+    let (family, view) = (family(&segment), view(&segment));
+    let series = family.series(&["GET", "200"]).expect("room");
+    series.add(1 << 40);
+    let quiet = family.series(&["", ""]).expect("room");
+    quiet.add(5);
+    assert!(view.scrape().expect("memory").is_exact());
+    let bounds = view.find("requests", &["GET", "200"]).expect("no damage").expect("it exists");
+    assert_eq!((bounds.low, bounds.high), (1 << 40, 1 << 40));
+    assert!(view.find("requests", &["GET", "201"]).expect("no damage").is_none());
+    assert!(view.find("others", &[]).expect("no damage").is_none());
+    beside(
+        || series.add(3),
+        || {
+            for _ in 0..scale::rounds(4000) {
+                let before = series.sum();
+                let scrape = view.scrape().expect("memory");
+                let after = series.sum();
+                let [first, second] = [0, 1].map(|n| scrape.samples().nth(n).expect("a series"));
+                assert!(before <= first.low() && first.low() <= first.high(), "{before} {first:?}");
+                assert!(first.high() <= after, "{first:?} {after}");
+                assert_eq!(second.value(), Some(5));
+            }
+        },
+    );
+    let usage = view.usage().expect("a registry");
+    assert_eq!((usage.series, usage.families), (2, 1));
+}
+
+fn views_give_no_bounds_of_wrapped_counters() {
+    let segment = with_series(10).anonymous().expect("a segment");
+    let series = family(&segment).series(&["", ""]).expect("room");
+    series.add(u64::MAX);
+    assert_eq!(series.sum(), i64::MAX as u64);
+    let high = |scrape: thiscpu::Scrape| {
+        let sample = scrape.samples().next().expect("a series");
+        (sample.low(), sample.high(), sample.value())
+    };
+    let most = i64::MAX as u64;
+    assert_eq!(high(view(&segment).scrape().expect("memory")), (most, most, Some(most)));
+    series.inc();
+    assert_eq!(high(registry(&segment).scrape().expect("memory")).2, Some(1 << 63));
+    assert_eq!(high(view(&segment).scrape().expect("memory")), (0, u64::MAX, None));
+    let bounds = view(&segment).find("requests", &["", ""]).expect("no damage").expect("it exists");
+    assert_eq!((bounds.low, bounds.high), (i64::MIN, i64::MAX));
+    series.add(u64::MAX);
+    series.inc();
+    assert_eq!(series.sum(), 0);
+}
+
+fn full_registry_counts_what_it_refuses() {
+    let segment = with_series(100).anonymous().expect("a segment");
+    let (family, view) = (family(&segment), view(&segment));
+    let series = |n: u64| family.series(&[&n.to_string(), ""]).map(|series| series.inc());
+    let stored = (0..).take_while(|&n| series(n).is_ok()).count() as u64;
+    assert!((100..=164).contains(&stored), "{stored} series");
+    let error = series(stored).expect_err("a full registry");
+    assert_eq!(*error.kind(), SegmentErrorKind::RegistryFull);
+    let used = |image: &[u8]| u64::from_le_bytes(image[128..136].try_into().expect("8 bytes"));
+    let before = used(&image_of(&segment));
+    for n in 0..1000 {
+        series(stored + n).expect_err("a full registry");
+    }
+    assert_eq!(used(&image_of(&segment)), before, "refused series take memory");
+    (0..stored).for_each(|n| series(n).expect("it exists"));
+    let usage = view.usage().expect("a registry");
+    assert_eq!((usage.series, usage.refused), (stored, 1002));
+    assert_eq!(
+        (view.scrape().expect("memory").refused(), registry(&segment).refused()),
+        (1002, 1002)
+    );
+    assert!(registry(&segment).scrape().expect("memory").samples().all(|it| it.value() == Some(2)));
+}
+
+// The last record takes all bytes that are left.
+fn record_can_end_where_the_area_ends() {
+    let segment = with_series(100).anonymous().expect("a segment");
+    let family = family(&segment);
+    let word = |at: usize| {
+        let image = image_of(&segment);
+        u64::from_le_bytes(image[at..at + 8].try_into().expect("8 bytes"))
+    };
+    let left = || word(6 * 8) - word(16 * 8);
+    // A record has 3 words, two lengths, and the values.
+    let long = "x".repeat(60 << 10);
+    while left() > 70 << 10 {
+        family.series(&[&long, &left().to_string()]).expect("room");
+    }
+    let half = "x".repeat((left() / 2) as usize);
+    family.series(&[&half, ""]).expect("room");
+    let last = "x".repeat(left() as usize - 40);
+    family.series(&[&last, ""]).expect("room").add(7);
+    assert_eq!(left(), 0);
+    assert_eq!(family.series(&[&last, ""]).expect("it exists").sum(), 7);
+    assert_eq!(
+        family.series(&["y", ""]).expect_err("no room").kind(),
+        &SegmentErrorKind::RegistryFull
+    );
+    for scrape in [registry(&segment).scrape(), view(&segment).scrape()] {
+        let scrape = scrape.expect("memory");
+        assert!(scrape.damaged().is_empty(), "{:?}", scrape.damaged());
+        assert!(scrape.samples().any(|sample| sample.value() == Some(7)));
+    }
+    attach(&image_of(&segment)).expect("a copy").registry().expect("a registry");
+}
+
+fn is_full(error: &SegmentError) -> bool {
+    matches!(error.kind(), SegmentErrorKind::System { errno: libc::ENOSPC, .. })
+}
+
+fn full_file_system_keeps_series() {
+    namespace::mount_tmpfs(c"/dev/shm", c"size=1024k").expect("a namespace");
+    let (place, filler) = (Place::new(), Place::new());
+    fs::write(&filler, [1; 1000 << 10]).expect("room");
+    let error = with_series(10_000).create(&place).expect_err("no room");
+    assert!(is_full(&error) && !place.exists(), "{error}");
+    fs::remove_file(&filler).expect("the file");
+    let segment = with_series(10_000).create(&place).expect("a segment");
+    let own = family(&segment);
+    own.series(&["first", ""]).expect("room").add(3);
+    // Everything that is left.
+    let mut file = fs::File::create(&filler).expect("a file");
+    while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    let refused = (0..10_000).find_map(|n| {
+        let made = own.series(&[&n.to_string(), "a longer value"]);
+        made.map(|series| series.add(3)).err().map(|error| (n, error))
+    });
+    let (stored, error) = refused.expect("a full file system");
+    assert!(is_full(&error), "{error}");
+    for _ in 0..100 {
+        own.series(&["more", ""]).expect_err("a full file system");
+    }
+    let view = SegmentView::open(&place).expect("a segment").registry().expect("a registry");
+    let attached = Segment::open(&place).expect("a segment");
+    assert_eq!(
+        family(&attached).find(&["first", ""]).expect("memory").expect("it exists").sum(),
+        3
+    );
+    for scrape in [registry(&segment).scrape(), registry(&attached).scrape(), view.scrape()] {
+        let scrape = scrape.unwrap_or_else(|error| panic!("{error}"));
+        assert!(scrape.damaged().is_empty(), "{:?}", scrape.damaged());
+        assert!(scrape.refused() >= 101 && scrape.samples().count() == stored + 1);
+        assert!(scrape.samples().all(|sample| sample.value() == Some(3)));
+    }
+    fs::remove_file(&filler).expect("the file");
+    drop(file);
+    own.series(&["more", ""]).expect("room").inc();
+}
+
+fn shortened_file_is_noticed() {
+    for missing in [1, 4096, 70_000, u64::MAX] {
+        let place = Place::new();
+        let segment = with_series(100).create(&place).expect("a segment");
+        let family = family(&segment);
+        let series = family.series(&["GET", ""]).expect("room");
+        series.inc();
+        let view = SegmentView::open(&place).expect("a segment").registry().expect("a registry");
+        let length = fs::metadata(&place).expect("the file").len();
+        let file = fs::File::options().write(true).open(&place).expect("the file");
+        file.set_len(length.saturating_sub(missing)).expect("a shorter file");
+        let all = [
+            family.series(&["GET", ""]).map(drop),
+            family.series(&["PUT", ""]).map(drop),
+            family.find(&["GET", ""]).map(drop),
+            registry_error(&segment),
+            view.scrape().map(drop),
+            view.find("requests", &["GET", ""]).map(drop),
+        ];
+        for (number, result) in all.into_iter().enumerate() {
+            let error = result.expect_err("a short file");
+            assert_eq!(*error.kind(), SegmentErrorKind::Lost, "call {number}, {missing} missing");
+        }
+        series.inc();
+        assert!(segment.is_lost());
+    }
+}
+
+fn registry_error(segment: &Segment) -> Result<(), SegmentError> {
+    segment.registry().and_then(|registry| registry.scrape()).map(drop)
+}
+
+// The figures in the documentation of `SegmentOptions::series`.
+fn series_take_the_documented_memory() {
+    const SERIES: u64 = 20_000;
+    let blocks = |segment: &Segment| {
+        use std::os::unix::fs::MetadataExt as _;
+        512 * file_of(segment).metadata().expect("a file").blocks()
+    };
+    let without = small().anonymous().expect("a segment");
+    let segment = with_series(SERIES as u32).anonymous().expect("a segment");
+    let index = blocks(&segment) - blocks(&without);
+    assert!((12 * SERIES..=25 * SERIES).contains(&index), "{index} bytes of an index");
+    let before = blocks(&segment);
+    let family = family(&segment);
+    for number in 0..SERIES {
+        family.series(&[&number.to_string(), "200"]).expect("room").inc();
+    }
+    let each = (blocks(&segment) - before) as f64 / SERIES as f64;
+    // A record, a cell in each of two lanes, and a quarter more that was taken in advance.
+    assert!((128.0..=128.0 * 1.26).contains(&each), "{each} bytes for a series");
+}
