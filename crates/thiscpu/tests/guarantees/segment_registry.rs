@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use thiscpu::__internal::inspect;
 use thiscpu::{
     RegistryView, Segment, SegmentError, SegmentErrorKind, SegmentOptions, SegmentView,
     SharedFamily, SharedRegistry,
@@ -29,6 +30,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(namespace::can_hide_sys),
     scenario!(segment_registry::shortened_file_is_noticed, DEFAULT_ONLY),
     scenario!(segment_registry::series_take_the_documented_memory, DEFAULT_ONLY),
+    scenario!(segment_registry::damage_hides_no_other_family, DEFAULT_ONLY),
+    scenario!(segment_registry::check_finds_damage, DEFAULT_ONLY),
 ];
 
 fn with_series(series: u32) -> SegmentOptions {
@@ -453,4 +456,161 @@ fn series_take_the_documented_memory() {
     let each = (blocks(&segment) - before) as f64 / SERIES as f64;
     // A record, a cell in each of two lanes, and a quarter more that was taken in advance.
     assert!((128.0..=128.0 * 1.26).contains(&each), "{each} bytes for a series");
+}
+
+/// The image of a registry with two families, and where its parts are, in words.
+struct Parts {
+    image: Vec<u8>,
+    head: usize,
+    /// The first words of the records of both families.
+    families: [usize; 2],
+    /// Those of a series of the first family, and of one of the second.
+    series: [usize; 2],
+}
+
+/// Words of a family and of a series.
+const TYPE: usize = 1;
+const FAMILY_LENGTHS: usize = 6;
+const FAMILY_AT: usize = 1;
+const CELL: usize = 2;
+const SERIES_LENGTHS: usize = 3;
+/// Words of the head.
+const CELLS_USED: usize = 8;
+const SPARES: usize = 16;
+const INDEX: usize = 32;
+
+impl Parts {
+    fn new() -> Parts {
+        let segment = with_series(20).anonymous().expect("a segment");
+        for (name, value) in [("one", "first of one"), ("two", "first of two")] {
+            let family = registry(&segment).counter_family(name, "Help.", &["label"]);
+            let family = family.expect("room");
+            family.series(&[value]).expect("room").add(1);
+            family.series(&[&value.replace("first", "later")]).expect("room").add(2);
+        }
+        let image = image_of(&segment);
+        let find = |text: &[u8; 8], before: usize| {
+            let at = image.chunks(8).position(|word| word == text).expect("the text");
+            at - before
+        };
+        // The text of a record follows its lengths: three of a family, and one of a series.
+        let families = [b"one_tota", b"two_tota"].map(|name| find(name, FAMILY_LENGTHS + 3));
+        let firsts = image.chunks(8).enumerate().filter(|(_, word)| word == b"first of");
+        let firsts: Vec<_> = firsts.map(|(at, _)| at - SERIES_LENGTHS - 1).collect();
+        let word = |at: usize| u64::from_le_bytes(image[8 * at..8 * at + 8].try_into().expect("8"));
+        // The index begins behind the waiters, and the head lies before it.
+        let waiters_at = 4096 + 8 * word(5) + 64 * word(8);
+        let head = (waiters_at + 64 * word(9)) as usize / 8;
+        assert_eq!(word(head + CELLS_USED), 4);
+        Parts { head, families, series: [firsts[0], firsts[1]], image }
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.image[8 * at..8 * at + 8].try_into().expect("8 bytes"))
+    }
+
+    /// Returns the entry of the index that leads to a record.
+    fn entry(&self, record: usize) -> usize {
+        let mut entries = self.head + INDEX..self.head + INDEX + 128;
+        let is_own = |&at: &usize| self.word(at) << 24 >> 30 == record as u64 / 8;
+        entries.find(is_own).expect("the entry")
+    }
+
+    fn with(&self, at: usize, value: u64) -> Vec<u8> {
+        let mut image = self.image.clone();
+        image[8 * at..8 * at + 8].copy_from_slice(&value.to_le_bytes());
+        image
+    }
+
+    /// Returns damage that costs series of the first family only, and how many.
+    fn damages(&self) -> Vec<(usize, u64, usize, &'static str)> {
+        let ([family, _], [series, other]) = (self.families, self.series);
+        let (entry, of_family) = (self.entry(series), self.entry(family));
+        let beyond = |entry: usize| self.word(entry) & !((1 << 40) - 64) | ((1 << 40) - 64);
+        vec![
+            (family, 0, 2, "registry record"),
+            (family, 1 << 32 | 1, 2, "registry record"),
+            (family, 1 << 32 | u64::from(u32::MAX), 2, "registry record"),
+            (family + FAMILY_LENGTHS, u64::MAX, 2, "registry record"),
+            (family + FAMILY_LENGTHS + 1, (64 << 10) + 1, 2, "registry record"),
+            (family + FAMILY_LENGTHS + 3, u64::MAX, 2, "registry record"),
+            (of_family, beyond(of_family), 2, "registry record"),
+            (of_family, self.word(of_family) ^ 4096, 2, "registry record"),
+            (series, 2 << 32 | 65, 1, "registry record"),
+            (series, 2 << 32, 1, "number of values"),
+            (series + FAMILY_AT, 0, 1, "family of a series"),
+            (series + FAMILY_AT, u64::MAX, 1, "family of a series"),
+            (series + FAMILY_AT, 8 * other as u64, 1, "family of a series"),
+            (series + CELL, u64::MAX, 1, "cell of a series"),
+            (series + CELL, 84, 1, "cell of a series"),
+            (series + SERIES_LENGTHS, 1 << 40, 1, "registry record"),
+            (series + SERIES_LENGTHS + 1, u64::MAX, 1, "registry record"),
+            (entry, beyond(entry), 1, "registry record"),
+            (entry, self.word(entry) & !63 | 5, 1, "registry entry"),
+        ]
+    }
+}
+
+fn damage_hides_no_other_family() {
+    let parts = Parts::new();
+    for (at, value, lost, _) in parts.damages() {
+        let what = format!("{value:#x} at {at}");
+        let segment = attach(&parts.with(at, value)).expect("a sound header");
+        for scrape in [registry(&segment).scrape(), view(&segment).scrape()] {
+            let scrape = scrape.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let damaged = scrape.damaged().len();
+            assert!((1..=3).contains(&damaged), "{what}: {:?}", scrape.damaged());
+            assert_eq!(scrape.samples().count(), 4 - lost, "{what}");
+            let of_two = scrape.samples().filter(|sample| sample.name() == "two_total");
+            assert!(of_two.map(|sample| sample.value()).eq([Some(1), Some(2)]), "{what}");
+        }
+        let two = registry(&segment).counter_family("two", "", &["label"]).expect("it is sound");
+        assert_eq!(two.series(&["later of two"]).expect("it is sound").sum(), 2, "{what}");
+        two.series(&["new"]).expect("room").inc();
+    }
+}
+
+fn check_finds_damage() {
+    let parts = Parts::new();
+    let faults = |image: &[u8]| {
+        let segment = attach(image).expect("a sound header");
+        let view = SegmentView::from_fd(file_of(&segment).into()).expect("a segment");
+        inspect::check(&view).expect("an answer").faults
+    };
+    let none = faults(&parts.image);
+    assert!(none.is_empty(), "{none:?}");
+    let [series, other] = parts.series;
+    let entry = parts.entry(series);
+    let free = (parts.head + INDEX..).find(|&at| parts.word(at) == 0).expect("a free entry");
+    let mut cases = parts.damages();
+    cases.extend([
+        (series + CELL, parts.word(other + CELL), 0, "its cell is that of"),
+        (series + SERIES_LENGTHS + 1, u64::from_le_bytes(*b"later of"), 0, "have this name"),
+        (series + SERIES_LENGTHS + 1, u64::from_le_bytes(*b"other of"), 0, "no search finds"),
+        (free, parts.word(entry), 0, "overlaps that of"),
+        (entry, parts.word(entry) ^ 1 << 63, 0, "no search finds"),
+        (parts.head + CELLS_USED, u64::MAX, 0, "cells are in use"),
+        (parts.head + CELLS_USED, 2, 0, "cells are in use"),
+    ]);
+    for (at, value, _, wanted) in cases {
+        let found = faults(&parts.with(at, value));
+        let is_wanted = |fault: &inspect::Fault| fault.fault.contains(wanted);
+        assert!(found.iter().any(is_wanted), "{value:#x} at {at}, {wanted}: {found:?}");
+    }
+    // Another version can have families of other types.
+    let other = attach(&parts.with(parts.families[0] + TYPE, 9)).expect("a sound header");
+    let scrape = registry(&other).scrape().expect("memory");
+    assert!(scrape.damaged().is_empty() && scrape.samples().count() == 2);
+    let error = registry(&other).counter_family("one", "", &["label"]).expect_err("another type");
+    assert!(error.to_string().contains("exists, of another type with the labels"), "{error}");
+    // Hostile counts and spares cost no time, and lead nowhere.
+    let hostile =
+        [(CELLS_USED, u64::MAX), (SPARES, u64::MAX), (SPARES, 1 << 40 | 64), (SPARES, 64)];
+    for (word, value) in hostile {
+        let segment = attach(&parts.with(parts.head + word, value)).expect("a sound header");
+        assert_eq!(registry(&segment).scrape().expect("memory").samples().count(), 4);
+        let one = registry(&segment).counter_family("one", "", &["label"]).expect("it is sound");
+        let made = one.series(&["new"]).map(|series| series.inc());
+        made.unwrap_or_else(|error| assert_eq!(*error.kind(), SegmentErrorKind::RegistryFull));
+    }
 }

@@ -16,7 +16,7 @@ use crate::sys::atomic::Ordering::Relaxed;
 ///
 /// It begins with a number that outsiders do not know, so they cannot choose labels that collide.
 #[inline]
-fn hash(mapping: &Mapping, family_at: u64, texts: &[&str]) -> u64 {
+pub(super) fn hash(mapping: &Mapping, family_at: u64, texts: &[&str]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |hash: u64, word: u64| {
         let product = u128::from(hash ^ word) * u128::from(FACTOR);

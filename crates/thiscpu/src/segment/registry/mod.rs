@@ -10,7 +10,8 @@
 //! - `scrape`: the values of all series at one instant;
 //! - `shared`: the registry of an attached segment;
 //! - `usage`: how much of a registry is in use;
-//! - `view`: registries of segments that a process can only read.
+//! - `view`: registries of segments that a process can only read;
+//! - `walk`: a walk through the index that checks each entry.
 
 #[cfg(not(thiscpu_model))]
 pub(super) mod family;
@@ -33,6 +34,8 @@ mod shared;
 mod usage;
 #[cfg(not(thiscpu_model))]
 pub(super) mod view;
+#[cfg(not(thiscpu_model))]
+pub(super) mod walk;
 
 #[cfg(thiscpu_model)]
 pub use self::modeled::SharedNames;

@@ -68,9 +68,10 @@ pub(super) fn words(
     count: usize,
 ) -> Result<&[AtomicU64], SegmentErrorKind> {
     let start = mapping.layout.shared_at();
-    let end = at + 8 * count as u64;
     // A record may end where the area ends.
-    if at < start || end > mapping.layout.lanes_at() || !at.is_multiple_of(SHARED_UNIT) {
+    let is_end = |&end: &u64| end <= mapping.layout.lanes_at();
+    let end = at.checked_add(8 * count as u64).filter(is_end).ok_or_else(damaged)?;
+    if at < start || !at.is_multiple_of(SHARED_UNIT) {
         return Err(damaged());
     }
     mapping.ensure_shared(end - start)?;

@@ -41,6 +41,7 @@ struct Family {
     name: String,
     help: String,
     labels: Vec<String>,
+    is_counter: bool,
 }
 
 /// A series while it is collected and read.
@@ -105,7 +106,7 @@ impl<'a> Sample<'a> {
 
 impl Scrape {
     /// Returns an iterator over the series, those of one family one after the other.
-    pub fn samples(&self) -> impl Iterator<Item = Sample<'_>> {
+    pub fn samples(&self) -> impl ExactSizeIterator<Item = Sample<'_>> {
         self.series.iter().map(|series| Sample { scrape: self, series })
     }
 
@@ -244,13 +245,11 @@ impl Scrape {
     /// Adds the family at an offset, and returns where its record ends.
     fn add_family(&mut self, mapping: &Mapping, at: u64) -> Result<u64, SegmentErrorKind> {
         let record = Record::read(mapping, at, FAMILY)?;
-        if record.word(TYPE) != COUNTER {
-            // A later version can have other types. Their series are not counters.
-            return Err(SegmentErrorKind::Damaged { field: "family type" });
-        }
+        // A later version can have other types. Their series are no counters, and are left out.
+        let is_counter = record.word(TYPE) == COUNTER;
         let mut texts = record.texts(..)?.into_iter();
         let [name, help] = [(); FAMILY_TEXTS].map(|()| texts.next().unwrap_or_default());
-        self.families.push(Family { at, name, help, labels: texts.collect() });
+        self.families.push(Family { at, name, help, labels: texts.collect(), is_counter });
         Ok(at + record.bytes())
     }
 
@@ -269,6 +268,9 @@ impl Scrape {
             family.map_err(|_| SegmentErrorKind::Damaged { field: "family of a series" })?;
         if self.families[family].labels.len() != record.count() || lanes(mapping, cell).is_none() {
             return Err(damaged());
+        }
+        if !self.families[family].is_counter {
+            return Ok(at + record.bytes());
         }
         let (text, first_value) = (self.text.len(), self.ends.len());
         let copied = record.for_each_text(scratch, |value| {
