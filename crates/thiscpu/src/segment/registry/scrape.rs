@@ -110,6 +110,11 @@ impl Scrape {
         self.series.iter().map(|series| Sample { scrape: self, series })
     }
 
+    /// Returns the series of an index, in the order of [`samples`](Scrape::samples).
+    pub fn sample(&self, index: usize) -> Option<Sample<'_>> {
+        self.series.get(index).map(|series| Sample { scrape: self, series })
+    }
+
     /// Returns whether all values are exact, as they were at one instant.
     ///
     /// Otherwise all bounds hold at one instant.
