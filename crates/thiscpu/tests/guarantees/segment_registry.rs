@@ -63,11 +63,19 @@ fn series_are_found_again() {
     let segment = with_series(200).anonymous().expect("a segment");
     let other = other(&segment);
     let long = "ä".repeat(32 << 10);
-    let values =
-        [["GET", "200"], ["GET", "404"], ["", ""], ["GET2", "00"], ["G", &long], [&long, ""]];
+    let values = [
+        ["GET", "200"],
+        ["", "GET"],
+        ["GET", ""],
+        ["GET", "404"],
+        ["", ""],
+        ["GET2", "00"],
+        ["G", &long],
+        [&long, ""],
+    ];
     assert!(family(&segment).find(&values[0]).expect("no damage").is_none());
     for (number, values) in values.iter().enumerate() {
-        family(&segment).series(values).expect("room").add(1 << (8 * number));
+        family(&segment).series(values).expect("room").add(1 << (7 * number));
         family(&other).series(values).expect("room").inc();
     }
     assert!(registry(&other).find_family("request").expect("no damage").is_none());
@@ -86,15 +94,15 @@ fn series_are_found_again() {
         scraped.push((labels, sample.value().expect("an exact value")));
     }
     for (number, values) in values.iter().enumerate() {
-        let sum = (1 << (8 * number)) + 1;
+        let sum = (1 << (7 * number)) + 1;
         assert_eq!(found.find(values).expect("no damage").expect("it exists").sum(), sum);
         let labels = ["method", "status"].into_iter().zip(*values);
         let labels: Vec<_> = labels.filter(|(_, value)| !value.is_empty()).collect();
         assert!(scraped.contains(&(labels, sum)), "{number}");
     }
     let usage = registry(&segment).usage().expect("a registry");
-    assert_eq!((usage.series, usage.families, usage.capacity), (6, 1, 200));
-    assert_eq!((scraped.len(), usage.refused), (6, 0));
+    assert_eq!((usage.series, usage.families, usage.capacity), (8, 1, 200));
+    assert_eq!((scraped.len(), usage.refused), (8, 0));
     // Values are told apart by where they end.
     let long = "x".repeat((64 << 10) + 1);
     let too_long = family(&segment).series(&[&long, ""]).expect_err("a long value");
@@ -231,9 +239,11 @@ fn losers_of_races_leave_room() {
 // Each thread counts in the first series, and then in the second.
 fn scrapes_see_a_token_once() {
     let segment = with_series(100).anonymous().expect("a segment");
-    let family = family(&segment);
-    let fillers: Vec<_> = (0..50).map(|n| family.series(&["filler", &n.to_string()])).collect();
-    let [first, second] = ["first", "second"].map(|name| family.series(&[name, ""]).expect("room"));
+    let (family, view) = (family(&segment), view(&segment));
+    let first = family.series(&["first", ""]).expect("room");
+    // A look at these lies between those at the two.
+    let fillers: Vec<_> = (0..90).map(|n| family.series(&["filler", &n.to_string()])).collect();
+    let second = family.series(&["second", ""]).expect("room");
     let carry = || {
         first.inc();
         second.inc();
@@ -251,6 +261,14 @@ fn scrapes_see_a_token_once() {
             let (first, second) = (value("first"), value("second"));
             // Each of two threads can be between its two adds.
             assert!(first >= second && first <= second + 2, "{first}, {second}");
+            let scrape = view.scrape().expect("memory");
+            let bounds = |name| {
+                let mut samples = scrape.samples();
+                let sample = samples.find(|it| it.labels().next() == Some(("method", name)));
+                sample.map(|sample| (sample.low(), sample.high())).expect("a series")
+            };
+            let (first, second) = (bounds("first"), bounds("second"));
+            assert!(first.1 >= second.0 && first.0 <= second.1 + 2, "{first:?}, {second:?}");
         }
     });
 }
@@ -366,6 +384,17 @@ fn is_full(error: &SegmentError) -> bool {
     matches!(error.kind(), SegmentErrorKind::System { errno: libc::ENOSPC, .. })
 }
 
+/// Returns how many pages are free in the file system of a file.
+fn free_pages(place: &Place) -> u64 {
+    use std::os::unix::ffi::OsStrExt as _;
+    let path = std::ffi::CString::new(place.as_os_str().as_bytes()).expect("a path");
+    // SAFETY: zeros are valid for this plain data.
+    let mut status: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a zero byte, and the structure is valid for writes.
+    assert_eq!(unsafe { libc::statvfs(path.as_ptr(), &raw mut status) }, 0);
+    status.f_bfree
+}
+
 fn full_file_system_keeps_series() {
     namespace::mount_tmpfs(c"/dev/shm", c"size=1024k").expect("a namespace");
     let (place, filler) = (Place::new(), Place::new());
@@ -376,15 +405,21 @@ fn full_file_system_keeps_series() {
     let segment = with_series(10_000).create(&place).expect("a segment");
     let own = family(&segment);
     own.series(&["first", ""]).expect("room").add(3);
-    // Everything that is left.
+    for n in 0..2000 {
+        own.series(&[&n.to_string(), "a longer value"]).expect("room").add(3);
+    }
+    // Everything that is left, but less than a quarter of what series have.
     let mut file = fs::File::create(&filler).expect("a file");
     while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
-    let refused = (0..10_000).find_map(|n| {
+    file.set_len(file.metadata().expect("a file").len() - (20 << 10)).expect("a shorter file");
+    let refused = (2000..12_000).find_map(|n| {
         let made = own.series(&[&n.to_string(), "a longer value"]);
         made.map(|series| series.add(3)).err().map(|error| (n, error))
     });
     let (stored, error) = refused.expect("a full file system");
     assert!(is_full(&error), "{error}");
+    // A step that was refused took what was left for the first lane.
+    assert_eq!(free_pages(&place), 0);
     for _ in 0..100 {
         own.series(&["more", ""]).expect_err("a full file system");
     }

@@ -8,7 +8,7 @@ use thiscpu::__internal::inspect;
 use thiscpu::{Segment, SegmentView, SharedFamily, SharedSeries};
 
 use super::segment_kills::{images_of, kill_distance};
-use crate::common::segment::{attach, file_of, small, smallest};
+use crate::common::segment::{attach, file_of, image_of, small, smallest};
 use crate::common::{
     DEFAULT_ONLY, Random, Scenario, at_every_nth_step, at_kills, can_single_step, fork, pin, scale,
     scenario,
@@ -120,6 +120,7 @@ fn killed_scrapes_change_no_value() {
 
 /// Two mappings of one segment, names, and the number of the current one.
 struct Makers {
+    segment: Segment,
     families: [SharedFamily; 2],
     names: Vec<String>,
     current: AtomicUsize,
@@ -132,6 +133,7 @@ impl Makers {
             let segment = small().series(100_000).anonymous().expect("a segment");
             let other = Segment::from_fd(file_of(&segment).into()).expect("a segment");
             Makers {
+                segment: segment.clone(),
                 families: [segment, other].map(|segment| family(&segment)),
                 names: (0..50_000).map(|number| format!("{number}")).collect(),
                 current: AtomicUsize::new(0),
@@ -172,6 +174,22 @@ fn stopped_inserts_go_on() {
     };
     let stops = at_every_nth_step(if scale::is_quick() { 41 } else { 3 }, op, disturb, check);
     assert!(stops > 50, "{stops} stops");
+    // Each loser has left its record and its cell to the next insert.
+    let usage = makers.segment.registry().and_then(|registry| registry.usage());
+    let series = usage.expect("a registry").series;
+    let used = word_of_head(&makers.segment, CELLS_USED);
+    assert!((series..=series + 1).contains(&used), "{used} cells of {series} series");
+}
+
+/// The word of a registry's head that counts the cells in use.
+const CELLS_USED: usize = 8;
+
+/// Returns a word of the head of a registry, which lies behind the waiters.
+fn word_of_head(segment: &Segment, number: usize) -> u64 {
+    let image = image_of(segment);
+    let word = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().expect("8 bytes"));
+    let head = 4096 + 8 * word(40) + 64 * word(64) + 64 * word(72);
+    word(head as usize + 8 * number)
 }
 
 fn processes_go_on_when_inserters_are_killed() {
