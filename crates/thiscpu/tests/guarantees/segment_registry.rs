@@ -184,9 +184,16 @@ fn beside(work: impl Fn() + Sync, body: impl FnOnce()) {
             work();
         }
     };
+    /// Ends the threads also if `body` panics.
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+        }
+    }
     together_while(2, repeat, || {
+        let _end = End(&over);
         body();
-        over.store(true, SeqCst);
     });
 }
 
