@@ -24,7 +24,7 @@ use crate::status::Status;
 /// - Signal handlers: `_is_lost`.
 /// - After `fork`: the child has the view of its parent.
 /// - SIGBUS: as `thiscpu_segment`.
-pub struct ThiscpuSegmentView(pub(crate) SegmentView);
+pub struct ThiscpuSegmentView(SegmentView);
 
 /// A counter of a segment that this process can only read. Rust: `CounterView`.
 ///
@@ -85,7 +85,7 @@ pub struct ThiscpuBudgetParticipant {
     pub is_alive: bool,
 }
 
-pub(crate) fn to_c(bounds: Bounds) -> ThiscpuBounds {
+fn to_c(bounds: Bounds) -> ThiscpuBounds {
     let Bounds { low, estimate, high } = bounds;
     ThiscpuBounds { low, estimate, high }
 }
