@@ -842,12 +842,17 @@ typedef struct thiscpu_budget_participant {
   /**
    * The units of the budget that it holds; 0 if it has released more than it held.
    *
-   * Exact if the process has ended. Otherwise units that it acquires or releases meanwhile may
-   * be counted, or not.
+   * Exact if the process has ended, unless others change the pool during each of 100 looks.
+   * Otherwise units that it acquires or releases meanwhile may be counted, or not. If a release
+   * was killed on its way to the pool, its units may not count, although they are not free yet.
    */
   uint64_t held;
   /**
-   * Whether the process has not ended. Units of an ended process are on the way back.
+   * Whether the process still exists, running or stopped.
+   *
+   * Found by the slot's lock and, in the same PID namespace, by the process ID. A process that
+   * has closed its descriptors counts as ended in other namespaces. Units of an ended process
+   * are on the way back.
    */
   bool is_alive;
 } thiscpu_budget_participant;
@@ -2741,13 +2746,14 @@ enum thiscpu_status thiscpu_budget_view_open(struct thiscpu_segment_view *view,
 enum thiscpu_status thiscpu_budget_view_close(struct thiscpu_budget_view *budget);
 
 /**
- * Stores the processes that use budgets of the segment, by their slots, and their number.
+ * Stores the processes that use budgets of the segment, in the order of their slots.
  *
  * Stores the first `capacity` of them in `processes`, and in `*count` how many there are, at
  * most 1024. Includes processes that hold nothing of this budget, and ended processes whose units
  * no other process has taken back yet. Changes nothing in the segment. If the file was shortened,
- * there are none. Costs a few loads for each process and lane, and a system call for each process;
- * for an ended one, a look into `/proc` too.
+ * there are none. Costs a few loads for each process and lane, and a few system calls for each
+ * process; more if it does not hold its lock. The loads for an ended process repeat while other
+ * processes change the budget's pool, at most 100 times.
  *
  * - NULL: allowed for `processes` if `capacity` is 0; otherwise not allowed.
  * - Returns: `OK`, `NULL_POINTER`.

@@ -232,10 +232,15 @@ pub struct BudgetParticipant {
     pub pid: u32,
     /// The units of the budget that it holds; 0 if it has released more than it held.
     ///
-    /// Exact if the process has ended. Otherwise its CPUs are read one after the other. So units
-    /// that it acquires or releases meanwhile may be counted, or not.
+    /// Exact if the process has ended, unless others change the pool during each of 100 looks.
+    /// Otherwise the units on each CPU are read one after the other. So units that it acquires or
+    /// releases meanwhile may be counted, or not. If a release was killed on its way to the pool,
+    /// its units may not count, although they are not free yet.
     pub held: u64,
-    /// Whether the process has not ended.
+    /// Whether the process still exists, running or stopped.
+    ///
+    /// Found by the slot's lock and, in the same PID namespace, by the process ID. A process that
+    /// has closed its descriptors counts as ended in other namespaces.
     ///
     /// Units of an ended process are on the way back: they return at the next call on the budget
     /// that would refuse, wait or read the available units.
@@ -243,15 +248,16 @@ pub struct BudgetParticipant {
 }
 
 impl BudgetView {
-    /// Returns the processes that use budgets of the segment, by their slots.
+    /// Returns the processes that use budgets of the segment, in the order of their slots.
     ///
     /// Includes processes that hold nothing of this budget, and ended processes whose units no
     /// other process has taken back yet. The segment and its locks stay as they are. If the segment
     /// [is lost](SegmentView::is_lost), the result is empty.
     ///
-    /// Costs an allocation, a few loads for each process and lane, and a system call for each
-    /// process; for an ended one, a look into `/proc` too. Waits for nobody. May be called after
-    /// `fork`, but not from a signal handler.
+    /// Costs an allocation, a few loads for each process and lane, and a few system calls for each
+    /// process; more if it does not hold its lock. The loads for an ended process repeat while
+    /// other processes change the budget's pool, at most 100 times. Waits for nobody. May be called
+    /// after `fork`, but not from a signal handler.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -272,7 +278,8 @@ impl BudgetView {
         let slots = 0..self.mapping.layout.participants as u32;
         let mut participants: Vec<_> = slots
             .filter_map(|slot| {
-                let (pid, is_alive, held) = look(&self.mapping, slot, || parts.held_by(slot))?;
+                let (pid, is_alive, held) =
+                    look(&self.mapping, slot, |is_gone| parts.held_by(slot, is_gone))?;
                 Some(BudgetParticipant { slot, pid, held, is_alive })
             })
             .collect();

@@ -7,7 +7,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use thiscpu::{Segment, SegmentView, SharedAcquireError, SharedBudget};
+use thiscpu::{
+    BudgetParticipant, BudgetState, Segment, SegmentView, SharedAcquireError, SharedBudget,
+};
 
 use super::segment_kills::{images_of, kill_distance};
 use super::segment_participants::{Holder, LIMIT, budget, exhausted, until};
@@ -82,6 +84,14 @@ fn with_dead(image: &[u8], slots: &[usize]) -> Vec<u8> {
         image[at..at + 8].copy_from_slice(&start.to_le_bytes());
     }
     image
+}
+
+/// Returns the participants of the budget in an image, in which some slots are dead.
+fn participants_of(image: &[u8], dead: &[usize]) -> (BudgetState, Vec<BudgetParticipant>) {
+    let copy = attach(&with_dead(image, dead)).expect("a segment");
+    let view = SegmentView::from_fd(file_of(&copy).into()).expect("a segment");
+    let view = view.budget("budget").expect("the budget");
+    (view.state(), view.participants())
 }
 
 /// Uses a budget that killed processes have left; the others hold `held` units.
@@ -176,13 +186,10 @@ fn views_count_what_killed_calls_held() {
             prepare(&two);
             let mut held = vec![];
             for image in images_of(&two.segment, || act(&two)) {
-                let copy = attach(&with_dead(&image, &[0])).expect("a segment");
-                let view = SegmentView::from_fd(file_of(&copy).into()).expect("a segment");
-                let view = view.budget("budget").expect("the budget");
-                let [own, other] = view.participants()[..] else { panic!("two participants") };
+                let (state, all) = participants_of(&image, &[0]);
+                let [own, other] = all[..] else { panic!("two participants") };
                 assert!(!own.is_alive && other.is_alive && other.held == OTHERS, "{own:?}");
                 // Without credit, each unit that has left the pool is held.
-                let state = view.state();
                 let taken = (state.limit as i64 - state.free) as u64;
                 let all = own.held + other.held;
                 assert!(!state.is_exact || taken == all, "{call}: {own:?}, {state:?}");
@@ -195,18 +202,25 @@ fn views_count_what_killed_calls_held() {
     }
 }
 
-// The waiter lives; it gets the units of the killed process, at whatever instruction that was.
+// The waiter lives; it gets the units of the killed process, at whatever instruction that was. What
+// a view counts changes by whole calls only, also while a grant to the waiter is not applied.
 fn killed_releases_serve_waiters() {
-    let releases: [(&str, Act); 4] = [
-        ("release", |two| two.own.release(50)),
-        ("two releases", |two| {
-            two.own.release(7);
-            two.own.release(43);
-        }),
-        ("raised limit", |two| two.own.set_limit(2 * LIMIT)),
-        ("look", |two| _ = two.own.available()),
+    // And what the releaser and the waiter hold, at one instruction after the other.
+    let releases: [(&str, Act, &[u64], &[u64]); 4] = [
+        ("release", |two| two.own.release(50), &[50, 0], &[0, 60]),
+        (
+            "two releases",
+            |two| {
+                two.own.release(7);
+                two.own.release(43);
+            },
+            &[50, 43, 0],
+            &[0, 60],
+        ),
+        ("raised limit", |two| two.own.set_limit(2 * LIMIT), &[50], &[0, 60]),
+        ("look", |two| _ = two.own.available(), &[50], &[0]),
     ];
-    for (what, act) in releases {
+    for (what, act, by_releaser, by_waiter) in releases {
         let two = Two::new();
         two.own.try_acquire(30).expect("units are available");
         let waits = || {
@@ -225,11 +239,21 @@ fn killed_releases_serve_waiters() {
             }
         });
         waiter.stop();
+        let mut held = [vec![], vec![]];
         for image in images_of(&two.segment, || act(&two)) {
+            for dead in [&[0][..], &[0, 2]] {
+                let (_, all) = participants_of(&image, dead);
+                let [own, other, waiter] = all[..] else { panic!("three participants") };
+                assert!(other.held == OTHERS && !own.is_alive, "{what}: {all:?}");
+                assert_eq!(waiter.is_alive, dead.len() == 1, "{what}: {all:?}");
+                [own, waiter].iter().zip(&mut held).for_each(|(it, held)| held.push(it.held));
+            }
             assert_recovers(&image, &[0], OTHERS + 60, what);
             // Both the releaser and the waiter.
             assert_recovers(&image, &[0, 2], OTHERS, what);
         }
+        held.iter_mut().for_each(Vec::dedup);
+        assert_eq!(held, [by_releaser, by_waiter], "{what}");
         waiter.kill();
     }
 }

@@ -8,7 +8,7 @@ use thiscpu::{
     SharedCounter,
 };
 
-use super::segment_participants::{Holder, budget};
+use super::segment_participants::{Holder, LIMIT, budget};
 use crate::common::segment::{Place, file_of, small};
 
 use crate::common::{
@@ -132,10 +132,16 @@ fn view_writes_nothing() {
     let path = std::env::temp_dir().join(format!("thiscpu-view-{}", std::process::id()));
     let segment = Segment::create(&path).expect("a tmpfs");
     segment.counter("counter").expect("room").add(-3);
+    let budget = budget(&segment);
+    // The killed process is not reclaimed: nobody who can write has looked for it.
+    Holder::start(|| budget.try_acquire(30).expect("units are available"), || ()).kill();
     let view = SegmentView::open(&path).expect("a segment");
     std::fs::remove_file(&path).expect("the file exists");
     let before = std::fs::read(format!("/proc/self/fd/{}", fd_of(&segment))).expect("a file");
     assert_eq!(view.counter("counter").expect("it exists").bounds().low, -3);
+    let view = view.budget("budget").expect("it exists");
+    let [_, other] = view.participants()[..] else { panic!("two participants") };
+    assert!(!other.is_alive && other.held == 30 && view.state().limit == LIMIT, "{other:?}");
     let after = std::fs::read(format!("/proc/self/fd/{}", fd_of(&segment))).expect("a file");
     assert!(before == after);
 }

@@ -1,4 +1,4 @@
-//! The units that one participant holds, as a process sees them that cannot write.
+//! The units that one participant holds, read without write access.
 //!
 //! An operation that the pool names is committed, but perhaps not applied to its pair. A process
 //! that can write applies it first. A reader counts the pair as it will be.
@@ -11,16 +11,18 @@ use super::pool::{Kind, State};
 impl Parts<'_> {
     /// Returns the units that callers of a slot's participant hold; 0 if they released too much.
     ///
-    /// Makes only loads. If the participant has ended, its pairs change only with the pool. So the
-    /// number is exact if the pool is unchanged after the loads. If operations always come between,
-    /// the number is of the last look.
-    pub(crate) fn held_by(&self, slot: u32) -> u64 {
+    /// Makes only loads. If the participant is gone, its pairs change only with the pool. So the
+    /// number is exact if the pool is unchanged after the loads; otherwise this looks again. If
+    /// operations always come between, the number is of the last look. A participant that lives
+    /// changes its pairs at any time, so one look is enough.
+    pub(crate) fn held_by(&self, slot: u32, is_gone: bool) -> u64 {
         let mut looks = 0;
         loop {
             let now = self.record.pool.load();
             let held = self.held_at(now, slot);
             looks += 1;
-            if looks == LOOKS_MAX || self.record.pool.is_still(now) {
+            let is_last = !is_gone || looks == LOOKS_MAX;
+            if is_last || self.record.pool.is_still(now) {
                 return held.max(0) as u64;
             }
         }
@@ -34,8 +36,12 @@ impl Parts<'_> {
         }
         let held = self.pairs.of(slot).zip(0..).map(|(pair, lane)| {
             let words = load_of_one_version(pair);
-            let is_committed = named == Some((slot, lane)) && !words.is_stamped(now);
-            let words = if is_committed { words.after(now) } else { words };
+            // Another stamp is that of an earlier operation only if the pool is unchanged after the
+            // load. Otherwise a later one may have been applied to the pair, after this one.
+            let is_unapplied = named == Some((slot, lane))
+                && !words.is_stamped(now)
+                && self.record.pool.is_still(now);
+            let words = if is_unapplied { words.after(now) } else { words };
             words.first().held() as i32
         });
         // One CPU acquires and another releases, so held of one pair may wrap around.
@@ -85,8 +91,8 @@ mod tests {
         assert!(budget.record.pool.exchange(now, next));
     }
 
-    #[test]
-    fn committed_operation_counts_once_before_and_after_it_is_applied() {
+    /// Runs a test with a budget of 100 units and two participants, in two lanes.
+    fn with_budget(test: impl FnOnce(&Parts<'_>, &[Slot; 2])) {
         let record = Record::new(100);
         let (pairs, slots) = ([const { Pair::new() }; 4], [const { Slot::new() }; 2]);
         assert!(slots.iter().all(|slot| slot.occupy(0)));
@@ -94,8 +100,16 @@ mod tests {
         let pairs = unsafe { Pairs::new(pairs.as_ptr(), 2 * size_of::<Pair>(), 2, 2) };
         // SAFETY: two slots, which live until the end.
         let all = unsafe { Slots::new(slots.as_ptr(), size_of::<Slot>(), 2) };
-        let budget = Parts { record: &record, pairs, slots: all, waiters: &[], id: 0 };
-        let held = || [budget.held_by(0), budget.held_by(1)];
+        test(&Parts { record: &record, pairs, slots: all, waiters: &[], id: 0 }, &slots);
+    }
+
+    #[test]
+    fn committed_operation_counts_once_before_and_after_it_is_applied() {
+        with_budget(assert_counts_once);
+    }
+
+    fn assert_counts_once(budget: &Parts<'_>, slots: &[Slot; 2]) {
+        let held = || [budget.held_by(0, true), budget.held_by(1, true)];
         let assert_held = |wanted: [u64; 2]| {
             assert_eq!(held(), wanted, "committed");
             budget.settle(&Alone);
@@ -106,17 +120,32 @@ mod tests {
         assert!(budget.try_acquire(other, 1, 5, &Alone).is_ok());
         budget.release(other, 0, 3, &Alone);
         assert_held([0, 2]);
-        commit_only(&budget, -30, Operation::on_pair(Kind::Take, 30, (0, 1)));
+        commit_only(budget, -30, Operation::on_pair(Kind::Take, 30, (0, 1)));
         assert_held([30, 2]);
-        commit_only(&budget, 10, Operation::on_pair(Kind::Give, 10, (0, 0)));
+        commit_only(budget, 10, Operation::on_pair(Kind::Give, 10, (0, 0)));
         assert_held([20, 2]);
-        commit_only(&budget, 0, Operation::on_pair(Kind::Pull, 0, (0, 1)));
+        commit_only(budget, 0, Operation::on_pair(Kind::Pull, 0, (0, 1)));
         assert_held([20, 2]);
         assert!(slots[0].declare_dead(one.generation) && slots[0].is(SlotState::Dead, 0));
-        commit_only(&budget, 20, Operation::on_pair(Kind::Reclaim, 0, (0, 0)));
+        commit_only(budget, 20, Operation::on_pair(Kind::Reclaim, 0, (0, 0)));
         assert_held([0, 2]);
         // More than the participant holds.
         budget.release(other, 0, 7, &Alone);
         assert_held([0, 0]);
+    }
+
+    // Between the load of the pool and that of the pair, others commit and apply more.
+    #[test]
+    fn operation_does_not_count_again_when_pair_has_a_later_stamp() {
+        with_budget(|budget, _| {
+            let take = |units| Operation::on_pair(Kind::Take, units, (0, 1));
+            commit_only(budget, -30, take(30));
+            let earlier = budget.record.pool.load();
+            assert_eq!(budget.held_at(earlier, 0), 30);
+            commit_only(budget, -5, take(5));
+            budget.settle(&Alone);
+            assert_eq!(budget.held_at(earlier, 0), 35);
+            assert_eq!(budget.held_by(0, false), 35);
+        });
     }
 }

@@ -9,7 +9,7 @@ use super::mapping::Mapping;
 use crate::segment::budget::{Slot, SlotState, Slots};
 use crate::sys::atomic::{
     AtomicU32, AtomicU64,
-    Ordering::{Relaxed, Release},
+    Ordering::{Acquire, Release},
 };
 use crate::sys::futex::{self, Scope};
 use crate::sys::lock_file;
@@ -36,20 +36,26 @@ impl Record {
     /// Records the process that takes the slot. Only the holder of the slot's lock calls this.
     pub(in crate::segment) fn set_identity(&self, identity: &Identity) {
         let Identity { pid, start, stack, namespace } = *identity;
-        // Relaxed: the exchange of the slot's word releases them.
-        self.pid.store(pid, Relaxed);
-        self.start.store(start, Relaxed);
-        self.stack.store(stack, Relaxed);
-        self.namespace.store(namespace, Relaxed);
+        // Release: pairs with the Acquire loads in `identity`. Who loads one of these has the free
+        // slot behind it, so a later load of the slot's word tells that the slot has changed.
+        self.pid.store(pid, Release);
+        self.start.store(start, Release);
+        self.stack.store(stack, Release);
+        self.namespace.store(namespace, Release);
     }
 
     /// Returns who took the slot; from several processes, if it changes meanwhile.
+    ///
+    /// They are of one process if the slot's word is that of a participant before the call and
+    /// unchanged after it.
     pub(in crate::segment) fn identity(&self) -> Identity {
+        // Acquire: pairs with the Release stores in `set_identity`. A load of the slot's word comes
+        // after these.
         Identity {
-            pid: self.pid.load(Relaxed),
-            start: self.start.load(Relaxed),
-            stack: self.stack.load(Relaxed),
-            namespace: self.namespace.load(Relaxed),
+            pid: self.pid.load(Acquire),
+            start: self.start.load(Acquire),
+            stack: self.stack.load(Acquire),
+            namespace: self.namespace.load(Acquire),
         }
     }
 
@@ -115,27 +121,27 @@ pub(in crate::segment) fn is_gone(
 
 /// Returns the process ID of a slot's participant, whether it is alive, and what it holds.
 ///
-/// Makes no change of the slot, even if the participant has ended. Returns `None` if the slot is
-/// free, or keeps changing its participant.
+/// Makes no change of the slot, even if the participant has ended. `held` gets whether it is gone,
+/// and is called after that is known. Returns `None` if the slot is free, or keeps changing.
 pub(in crate::segment) fn look(
     mapping: &Mapping,
     slot: u32,
-    held: impl Fn() -> u64,
+    held: impl Fn(bool) -> u64,
 ) -> Option<(u32, bool, u64)> {
     let record = records(mapping).get(slot as usize)?;
     for _ in 0..LOOKS_MAX {
-        let (state, generation) = record.slot.load();
-        if state == SlotState::Free {
+        let word = record.slot.load();
+        if word.0 == SlotState::Free {
             return None;
         }
         let pid = record.identity().pid as u32;
-        let is_gone = state == SlotState::Dead || is_gone(mapping, slot, Err);
+        let is_gone = word.0 == SlotState::Dead || is_gone(mapping, slot, Err);
         // After the look whether it is gone: then this is what it held in the end.
-        let held = held();
-        let (after, same) = record.slot.load();
-        if same == generation && after != SlotState::Free {
-            let is_alive = !is_gone && after == SlotState::Live;
-            return Some((pid, is_alive, held));
+        let held = held(is_gone);
+        // All is of one participant. If it was declared dead meanwhile, this looks again, so what
+        // a participant held that lived is not said of one that is gone.
+        if record.slot.load() == word {
+            return Some((pid, !is_gone, held));
         }
     }
     None
