@@ -187,9 +187,9 @@ typedef enum thiscpu_status {
    */
   THISCPU_STATUS_SYSTEM,
   /**
-   * The file is not a segment of this version and byte order, or is damaged.
+   * The file is no segment of this version and byte order, is damaged, or has a wrong length.
    *
-   * A file of another length than its header says is damaged, too.
+   * A length is wrong if the header says another one.
    */
   THISCPU_STATUS_INVALID_SEGMENT,
   /**

@@ -42,9 +42,9 @@ pub enum Status {
     TierUnavailable,
     /// The system refused a call on a segment's file. `errno` has its error number.
     System,
-    /// The file is not a segment of this version and byte order, or is damaged.
+    /// The file is no segment of this version and byte order, is damaged, or has a wrong length.
     ///
-    /// A file of another length than its header says is damaged, too.
+    /// A length is wrong if the header says another one.
     InvalidSegment,
     /// Another user owns the segment's file, or more users may write to it than allowed.
     UntrustedSegment,

@@ -175,7 +175,9 @@ fn check_ends_with_status_of_segment() {
     };
     let (status, stdout, _) = damaged(RECORDS_USED, records_used + 64);
     assert_eq!(status, Some(0));
-    assert!(stdout.contains("  unused   64 bytes of records and 0 of each lane; nothing to do: "));
+    assert!(
+        stdout.contains("  unused   64 bytes of records and 0 of each lane; harmless: skipped ")
+    );
     for (number, value, wanted_status, wanted) in [
         (RECORDS_USED, 1 << 40, 1, "area of records: 1099511627776 bytes are in use of "),
         (LANES, 0, 1, "its number of lanes is damaged; "),
@@ -215,7 +217,11 @@ fn messages_fit_bad_input() {
     let inputs = [
         ("missing", 2, "there is no such file; check the path, or list segments".to_owned()),
         ("directory", 2, "it is a directory; give the path of a file, or list ".to_owned()),
-        ("link", 2, "it is a symbolic link; give the path of the file itself".to_owned()),
+        (
+            "link",
+            2,
+            "it is a symbolic link, or its path has a loop of them; give the path ".to_owned(),
+        ),
         ("empty", 2, "it is not a segment; check the path\n".to_owned()),
         ("text", 2, "it is not a segment; check the path\n".to_owned()),
         ("text/file", 2, "Not a directory (os error 20); check the path".to_owned()),

@@ -51,8 +51,9 @@ fn to_text(path: &str, checked: &Checked) -> String {
         Some([records, lanes]) => {
             let _ = writeln!(
                 text,
-                "  unused   {records} bytes of records and {lanes} of each lane; nothing to do: a \
-                 budget begins at a cache line, or a process ended while it made an object"
+                "  unused   {records} bytes of records and {lanes} of each lane; harmless: skipped \
+                 so that a budget begins at a cache line, or left by a process that ended while it \
+                 made an object"
             );
         }
     }

@@ -42,8 +42,8 @@ enum Command {
     },
     /// Show a segment's sizes, processes and objects, and the values in it
     ///
-    /// Units that ended processes hold are counted apart. They return at the next call on the
-    /// budget that would refuse, wait or read the available units.
+    /// The line of a budget also says how many units ended processes hold. They return at the next
+    /// call on the budget that would refuse, wait or read the available units.
     Show {
         /// The file of the segment
         path: PathBuf,
@@ -86,14 +86,31 @@ fn open(action: &str, path: &Path) -> Result<SegmentView, ExitCode> {
 fn refuse(action: &str, path: &Path, error: &SegmentError) -> ExitCode {
     let reason = find::reason(error);
     output::note(&format!("cannot {action} {}: {reason}", text_of(path)));
-    let is_damaged = matches!(
-        error.kind(),
-        SegmentErrorKind::Damaged { .. } | SegmentErrorKind::WrongLength { .. }
-    );
-    ExitCode::from(if is_damaged { FAILED } else { REFUSED })
+    ExitCode::from(if is_damaged(error.kind()) { FAILED } else { REFUSED })
+}
+
+/// Returns whether a segment is damaged or has a wrong length, perhaps since it was opened.
+fn is_damaged(kind: &SegmentErrorKind) -> bool {
+    matches!(
+        kind,
+        SegmentErrorKind::Damaged { .. }
+            | SegmentErrorKind::WrongLength { .. }
+            | SegmentErrorKind::Lost
+    )
 }
 
 /// Returns a number with a noun in the singular or the plural.
 fn counted(number: usize, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segment_shortened_during_a_command_is_damaged() {
+        assert!(is_damaged(&SegmentErrorKind::Lost));
+        assert!(!is_damaged(&SegmentErrorKind::NotASegment));
+    }
 }

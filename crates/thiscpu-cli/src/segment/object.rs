@@ -64,7 +64,8 @@ fn budget_in_words(state: &BudgetState, held_by_ended: u64) -> String {
         _ if state.is_queued => ", somebody waits",
         _ => "",
     };
-    let ended = match held_by_ended {
+    // The state was read before the participants, so they may hold more units than it says.
+    let ended = match held_by_ended.min(held as u64) {
         0 => String::new(),
         units => format!(", {units} of them by ended processes"),
     };
@@ -111,4 +112,26 @@ pub(super) fn to_json(object: &SegmentObject, values: &Values) -> Value {
         _ => ("other".to_owned(), 0),
     };
     json!({ "name": object.name(), "kind": number, "count": count, "values": values })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ended_processes_hold_at_most_what_is_held() {
+        let path = std::env::temp_dir().join(format!("thiscpu-words-{}", std::process::id()));
+        let segment = thiscpu::Segment::create(&path).unwrap();
+        let budget = segment.budget("budget", 100).unwrap();
+        let view = SegmentView::open(&path);
+        std::fs::remove_file(&path).unwrap();
+        let state = || view.as_ref().unwrap().budget("budget").unwrap().state();
+        assert_eq!(budget.available(), 100);
+        assert_eq!(budget_in_words(&state(), 30), "0 of 100 held");
+        budget.try_acquire(20).unwrap();
+        assert_eq!(budget.available(), 80);
+        let ended = |units| budget_in_words(&state(), units);
+        assert_eq!(ended(30), "20 of 100 held, 20 of them by ended processes");
+        assert_eq!(ended(7), "20 of 100 held, 7 of them by ended processes");
+    }
 }

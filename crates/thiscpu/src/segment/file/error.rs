@@ -46,7 +46,7 @@ pub enum SegmentErrorKind {
     },
     /// The file has another length than the segment's header says.
     ///
-    /// It was shortened or extended, or is a copy of a part.
+    /// It was shortened or extended, is a copy of a part, or a size in its header is damaged.
     WrongLength {
         /// The length that the header says, in bytes.
         expected: u64,
@@ -159,7 +159,16 @@ impl fmt::Display for SegmentError {
             Some(path) => write!(f, "cannot {action} segment {}: ", path.display())?,
             None => write!(f, "cannot {action} a segment without a name: ")?,
         }
-        self.kind.fmt(f)
+        match (&self.path, &self.kind) {
+            // No path would help: the system makes no memory files for this process.
+            (None, &SegmentErrorKind::System { action: "create", errno })
+                if matches!(errno, libc::EACCES | libc::EPERM) =>
+            {
+                let why = std::io::Error::from_raw_os_error(errno);
+                write!(f, "{why}; let the sandbox of this process allow `memfd_create`")
+            }
+            (_, kind) => kind.fmt(f),
+        }
     }
 }
 
@@ -167,9 +176,10 @@ impl fmt::Display for SegmentErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             // The system's words are about levels of links.
-            SegmentErrorKind::System { errno: libc::ELOOP, .. } => {
-                f.write_str("it is a symbolic link; give the path of the file itself")
-            }
+            SegmentErrorKind::System { errno: libc::ELOOP, .. } => f.write_str(
+                "it is a symbolic link, or its path has a loop of them; give the path of the file \
+                 itself",
+            ),
             SegmentErrorKind::System { action, errno } => {
                 write!(f, "{}; {}", std::io::Error::from_raw_os_error(errno), advice(action, errno))
             }
@@ -257,7 +267,9 @@ fn advice(action: &str, errno: i32) -> &'static str {
         (_, libc::ENOTDIR | libc::EINVAL | libc::ENAMETOOLONG) => "check the path",
         (_, libc::EEXIST) => "open it, or remove it",
         (_, libc::EACCES | libc::EPERM) => "run as its owner, or change its mode",
-        (_, libc::ENOSPC | libc::EDQUOT) => "make room on its file system, or enlarge that",
+        (_, libc::ENOSPC | libc::EDQUOT) => {
+            "make room on its file system, or enlarge the file system"
+        }
         (_, libc::EFBIG) => "raise the limit on file sizes (`ulimit -f`), or lower `max_bytes`",
         (_, libc::ENOMEM) => "raise the limit on address space (`ulimit -v`), or lower `max_bytes`",
         (_, libc::EMFILE | libc::ENFILE) => "raise the limit on open files (`ulimit -n`)",
@@ -269,3 +281,22 @@ fn advice(action: &str, errno: i32) -> &'static str {
 }
 
 impl std::error::Error for SegmentError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segment_without_a_name_gets_no_advice_about_a_path() {
+        for errno in [libc::EPERM, libc::EACCES] {
+            let kind = SegmentErrorKind::System { action: "create", errno };
+            let said = SegmentError::new(None, kind.clone()).to_string();
+            assert!(said.starts_with("cannot create a segment without a name: "), "{said}");
+            assert!(said.contains("`memfd_create`") && !said.contains("path"), "{said}");
+            let said = SegmentError::new(Some(Path::new("/a")), kind).to_string();
+            assert!(
+                said.ends_with("; give a path in a directory in which this user may create files")
+            );
+        }
+    }
+}
