@@ -116,7 +116,7 @@ impl Sample {
 
     /// Reads some budgets, and the processes that hold their units.
     ///
-    /// That costs a system call for each process and budget.
+    /// That costs a few system calls for each process and budget.
     pub(crate) fn read_participants(&mut self, budgets: impl IntoIterator<Item = u32>) {
         for budget in budgets {
             let Some(budget) = self.budgets.get_mut(budget as usize) else { continue };
