@@ -66,7 +66,7 @@ impl Worker {
         let mut command = Command::new(env::current_exe()?);
         command.arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut worker = Worker(command.spawn()?);
-        let said = worker.0.stdout.take().context("its standard output is a pipe")?;
+        let said = worker.0.stdout.take().context("standard output is not a pipe")?;
         let mut line = String::new();
         BufReader::new(said).read_line(&mut line)?;
         ensure!(line == "ready\n", "worker {} failed", worker.0.id());
@@ -103,8 +103,10 @@ fn supervise() -> Result<()> {
     let name = format!("thiscpu-prefork-{}", std::process::id());
     let shared = Path::new("/dev/shm");
     let directory = if shared.is_dir() { shared.to_owned() } else { env::temp_dir() };
-    let file = File(directory.join(name));
-    let segment = Segment::create(&file.0)?;
+    let path = directory.join(name);
+    // Before the guard: a file that was there already is not this program's to remove.
+    let segment = Segment::create(&path)?;
+    let file = File(path);
     let requests = segment.counter("requests")?;
     let connections = segment.budget("connections", LIMIT)?;
 
@@ -112,13 +114,14 @@ fn supervise() -> Result<()> {
     println!("{WORKERS} workers have served {} requests:", requests.sum());
     // A view changes nothing, so it takes nothing back from the killed worker either.
     let view = SegmentView::open(&file.0)?;
-    ensure!(show_holders(&view)? == 0, "all workers are alive");
+    ensure!(show_holders(&view)? == 0, "a worker has ended too early");
 
     let mut killed = workers.remove(0);
     killed.0.kill()?; // SIGKILL
     killed.0.wait()?;
     println!("worker {} is killed:", killed.0.id());
     let lost = show_holders(&view)?;
+    ensure!(lost == KEPT, "the killed worker held {lost} connections, not {KEPT}");
 
     // All that the living workers leave. This takes the units of the killed one back.
     let rest = LIMIT - KEPT * workers.len() as u64;
@@ -130,8 +133,8 @@ fn supervise() -> Result<()> {
 
     workers.into_iter().try_for_each(Worker::finish)?;
     let (sum, free) = (requests.sum(), connections.available());
+    ensure!(sum == WORKERS as i64 * REQUESTS_EACH, "requests are lost: {sum} are left");
+    ensure!(free == LIMIT, "connections are lost: {free} of {LIMIT} are free");
     println!("in the end: {sum} requests, none lost; {free} of {LIMIT} connections free");
-    ensure!(sum == WORKERS as i64 * REQUESTS_EACH, "requests are lost");
-    ensure!((lost, free) == (KEPT, LIMIT), "connections are lost");
     Ok(())
 }
