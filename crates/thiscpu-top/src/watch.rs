@@ -58,6 +58,14 @@ fn show(
                 is_drawn = true;
             }
             Event::Resize => is_drawn = false,
+            Event::Suspend => {
+                terminal.suspend()?;
+                is_drawn = false;
+            }
+            Event::Continue => {
+                terminal.resume()?;
+                is_drawn = false;
+            }
             Event::End(signal) => return Ok(Some(signal)),
             Event::Key(key) => {
                 match ui.on_key(key, session) {

@@ -1,6 +1,7 @@
 //! What the screen is written to.
 
-use std::io::{self, BufWriter, Stdout};
+use std::io::{self, BufWriter, Write};
+use std::os::fd::AsRawFd as _;
 
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
 use ratatui::buffer::Cell;
@@ -10,16 +11,47 @@ use ratatui::layout::{Position, Size};
 ///
 /// A question about the cursor would take its answer from the keyboard, and wait for it.
 pub(super) struct WriteOnly {
-    terminal: CrosstermBackend<BufWriter<Stdout>>,
+    terminal: CrosstermBackend<BufWriter<Patient>>,
     is_cursor_hidden: bool,
 }
+
+/// Standard output, also if it never blocks: each write waits until the terminal takes bytes.
+pub(super) struct Patient;
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let terminal = io::stdout().as_raw_fd();
+        loop {
+            // SAFETY: the pointer and the length are those of a live slice.
+            let written = unsafe { libc::write(terminal, bytes.as_ptr().cast(), bytes.len()) };
+            if let Ok(written) = usize::try_from(written) {
+                return Ok(written);
+            }
+            let why = io::Error::last_os_error();
+            if why.kind() != io::ErrorKind::WouldBlock {
+                return Err(why);
+            }
+            let mut entry = libc::pollfd { fd: terminal, events: libc::POLLOUT, revents: 0 };
+            // An error or an interruption shows at the next write.
+            // SAFETY: the pointer is to one live entry.
+            unsafe { libc::poll(&mut entry, 1, -1) };
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The size of a terminal that does not tell one.
+const SIZE: Size = Size::new(80, 24);
 
 /// More than most changes of a screen take.
 const BUFFER_BYTES: usize = 16 << 10;
 
 impl WriteOnly {
     pub(super) fn new() -> WriteOnly {
-        let stdout = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
+        let stdout = BufWriter::with_capacity(BUFFER_BYTES, Patient);
         WriteOnly { terminal: CrosstermBackend::new(stdout), is_cursor_hidden: false }
     }
 }
@@ -69,7 +101,9 @@ impl Backend for WriteOnly {
     }
 
     fn size(&self) -> io::Result<Size> {
-        self.terminal.size()
+        // A serial line may not know its size.
+        let known = self.terminal.size().ok().filter(|size| size.width > 0 && size.height > 0);
+        Ok(known.unwrap_or(SIZE))
     }
 
     fn window_size(&mut self) -> io::Result<WindowSize> {

@@ -9,6 +9,7 @@ mod keys;
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal as _, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,11 +21,11 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use backend::WriteOnly;
+use backend::{Patient, WriteOnly};
 pub(crate) use keys::Key;
 
 /// How long the rest of a key's bytes may take.
@@ -34,12 +35,19 @@ const REST_OF_KEY: Duration = Duration::from_millis(100);
 /// It may be stuck in a write to a terminal that takes nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The byte of Ctrl-C.
+const CTRL_C: libc::cc_t = 3;
+
 /// Something that has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Key(Key),
     /// The terminal has another size.
     Resize,
+    /// Somebody wants this program to stop, as Ctrl-Z does.
+    Suspend,
+    /// This process was stopped, and goes on.
+    Continue,
     /// The terminal is gone, or somebody ends this program by a signal.
     End(i32),
     /// The deadline has passed.
@@ -70,7 +78,7 @@ impl Terminal {
         // Dropped if the rest fails: then the terminal is given back.
         let screen = ratatui::Terminal::new(WriteOnly::new()).context("cannot use the terminal")?;
         let terminal = Terminal { screen, keyboard, signals, bytes: Vec::new() };
-        take().context("cannot use the terminal")?;
+        take(&terminal.keyboard).context("cannot use the terminal")?;
         Ok(terminal)
     }
 
@@ -84,13 +92,22 @@ impl Terminal {
         self.screen.clear()
     }
 
-    /// Gives the terminal back, stops this process, and takes the terminal again.
+    /// Gives the terminal back, stops this process's group, and takes the terminal again.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
         self.screen.show_cursor()?;
         restore();
-        emulate_default_handler(SIGTSTP)?;
-        take()?;
+        stop_group()?;
+        self.resume()
+    }
+
+    /// Takes the terminal again after this process was stopped.
+    ///
+    /// Its modes and its screen may be those of another program.
+    pub(crate) fn resume(&mut self) -> io::Result<()> {
+        disable_raw_mode()?;
+        take(&self.keyboard)?;
         // Hides the cursor at the next draw.
+        self.screen.show_cursor()?;
         self.screen.clear()
     }
 
@@ -112,6 +129,10 @@ impl Terminal {
                 self.signals.read_exact(&mut number)?;
                 return Ok(match i32::from(number[0]) {
                     SIGWINCH => Event::Resize,
+                    SIGTSTP => Event::Suspend,
+                    SIGCONT => Event::Continue,
+                    // The terminal sends it for the key, so that it works in a long look too.
+                    SIGINT => Event::Key(Key::Ctrl('c')),
                     signal => Event::End(signal),
                 });
             }
@@ -120,7 +141,8 @@ impl Terminal {
                 match self.keyboard.read(&mut chunk) {
                     Ok(0) => return Ok(Event::End(SIGHUP)),
                     Ok(count) => self.bytes.extend_from_slice(&chunk[..count]),
-                    Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                    // Somebody else may read from a terminal that never blocks.
+                    Err(why) if is_transient(&why) => {}
                     Err(_) => return Ok(Event::End(SIGHUP)),
                 }
             } else if is_partial {
@@ -136,14 +158,39 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
+        ignore_background();
         restore();
     }
 }
 
 /// Takes the terminal over.
-fn take() -> io::Result<()> {
+fn take(keyboard: &File) -> io::Result<()> {
     enable_raw_mode()?;
-    execute!(io::stdout(), EnterAlternateScreen)
+    keep_interrupt(keyboard)?;
+    execute!(Patient, EnterAlternateScreen)
+}
+
+/// Makes a terminal in raw mode send `SIGINT` for Ctrl-C, and no signal for other keys.
+///
+/// The thread of signals can end the program while the main thread is busy.
+fn keep_interrupt(keyboard: &File) -> io::Result<()> {
+    let terminal = keyboard.as_raw_fd();
+    // SAFETY: the structure is plain data, which the call fills in.
+    let mut modes: libc::termios = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live local.
+    if unsafe { libc::tcgetattr(terminal, &mut modes) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    modes.c_lflag |= libc::ISIG;
+    modes.c_cc[libc::VINTR] = CTRL_C;
+    // The shell must not get the terminal before this program has given it back.
+    modes.c_cc[libc::VSUSP] = libc::_POSIX_VDISABLE;
+    modes.c_cc[libc::VQUIT] = libc::_POSIX_VDISABLE;
+    // SAFETY: the pointer is to a live local, which the call before has filled in.
+    match unsafe { libc::tcsetattr(terminal, libc::TCSANOW, &modes) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Gives the terminal back as it was.
@@ -151,7 +198,50 @@ fn take() -> io::Result<()> {
 /// Nobody could be told of an error: the terminal may be gone.
 fn restore() {
     let _ = disable_raw_mode();
-    let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+    let _ = execute!(Patient, LeaveAlternateScreen, Show);
+}
+
+/// Lets a process that ends give the terminal back also from the background.
+///
+/// Ctrl-C may have ended the shell that waits for this process, and its parent has the terminal.
+fn ignore_background() {
+    // SAFETY: the action runs no code of this process.
+    unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+}
+
+/// Gives the terminal back without a wait: the main thread may be stuck in a write to it.
+fn restore_at_once() {
+    ignore_background();
+    let _ = disable_raw_mode();
+    // A description of its own: the mode of the shared one would change for other programs too.
+    let mut options = File::options();
+    let options = options.write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    if let Ok(mut terminal) = options.open("/proc/self/fd/1") {
+        let _ = terminal.write(b"\x1b[?1049l\x1b[?25h");
+    }
+}
+
+/// Stops the processes of this group, as the terminal does for Ctrl-Z.
+///
+/// A shell that waits for this process stops too, and so its own parent gets the terminal. Nothing
+/// happens in a group without such a parent, which could never go on.
+fn stop_group() -> io::Result<()> {
+    // SAFETY: the structure is plain data, for which zeros stand for an empty mask and no flags.
+    let mut default: libc::sigaction = unsafe { std::mem::zeroed() };
+    default.sa_sigaction = libc::SIG_DFL;
+    // SAFETY: as above.
+    let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live locals, and the default action runs no code of this process.
+    if unsafe { libc::sigaction(SIGTSTP, &default, &mut before) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Comes before the call returns: the kernel prefers the thread that it is called in.
+    // SAFETY: `kill` has no preconditions.
+    let sent = unsafe { libc::kill(0, SIGTSTP) };
+    let why = io::Error::last_os_error();
+    // SAFETY: the pointer is to a live local, which has the action of `signals`.
+    unsafe { libc::sigaction(SIGTSTP, &before, std::ptr::null_mut()) };
+    if sent == 0 { Ok(()) } else { Err(why) }
 }
 
 /// Gives the terminal back before a panic is reported on it.
@@ -173,17 +263,26 @@ pub(crate) fn is_gone(why: &io::Error) -> bool {
     why.kind() == ErrorKind::BrokenPipe || why.raw_os_error() == Some(libc::EIO)
 }
 
+/// Returns whether an error of a read or write only means that it is to be done again.
+fn is_transient(why: &io::Error) -> bool {
+    matches!(why.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
+}
+
 /// Starts a thread that passes signals on, and returns the stream of their numbers.
 fn signals() -> io::Result<UnixStream> {
     let (ours, mut theirs) = UnixStream::pair()?;
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH])?;
+    // The main thread may take nothing. Then a size or two are lost among hundreds, and the thread
+    // itself ends the program.
+    theirs.set_nonblocking(true)?;
+    let all = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH, SIGTSTP, SIGCONT];
+    let mut signals = Signals::new(all)?;
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             let number = u8::try_from(signal).unwrap_or_default();
             let _ = theirs.write_all(&[number]);
-            if signal != SIGWINCH {
+            if ![SIGWINCH, SIGTSTP, SIGCONT].contains(&signal) {
                 thread::sleep(PATIENCE);
-                let _ = disable_raw_mode();
+                restore_at_once();
                 end_by(signal);
             }
         }

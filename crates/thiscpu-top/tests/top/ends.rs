@@ -94,6 +94,55 @@ fn suspended_program_gives_the_terminal_back() {
 }
 
 #[test]
+fn suspended_program_stops_the_shell_that_waits_for_it() {
+    let place = Place::new();
+    drop(place.create("shop"));
+    let Some(tmux) = Tmux::start(80, 24) else { return };
+    tmux.line("echo before");
+    tmux.wait_for_text("\nbefore\n@");
+    tmux.line(&format!("sh -c '{PROGRAM} {}; true'", place.path("shop").display()));
+    tmux.wait_for_text("q quit");
+    tmux.keys(&["C-z"]);
+    restored(&tmux, "Stopped");
+    tmux.line("fg");
+    tmux.wait_for_text("q quit");
+    tmux.keys(&["q"]);
+    tmux.wait_for("prompt", |screen| !screen.contains("q quit"));
+}
+
+#[test]
+fn signals_that_stop_leave_the_terminal_as_keys_do() {
+    let place = Place::new();
+    drop(place.create("shop"));
+    let Some(tmux) = Tmux::start(80, 24) else { return };
+    tmux.line("echo before");
+    tmux.wait_for_text("\nbefore\n@");
+    let path = place.path("shop");
+    tmux.line(&format!("sh -c 'echo $$ > {0}.pid; exec {PROGRAM} {0}'", path.display()));
+    tmux.wait_for_text("q quit");
+    let pid: i32 = fs::read_to_string(place.path("shop.pid")).unwrap().trim().parse().unwrap();
+    // SAFETY: `kill` has no preconditions, and the process is the program, which the shell waits
+    // for.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGTSTP) }, 0);
+    restored(&tmux, "Stopped");
+    tmux.line("fg");
+    tmux.wait_for_text("q quit");
+    // The program cannot give the terminal back before this one, but it takes all of it again.
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0);
+    tmux.wait_for_text("Stopped");
+    // The terminal is still in raw mode, where Enter ends no line.
+    tmux.call(&["send-keys", "-l", "clear; stty sane; fg"]);
+    tmux.keys(&["C-j"]);
+    let screen = tmux.wait_for("whole screen", |screen| {
+        screen.starts_with("thiscpu-top ") && screen.contains("q quit")
+    });
+    assert!(!screen.contains("Stopped"), "{screen}");
+    tmux.keys(&["q"]);
+    tmux.wait_for("prompt", |screen| !screen.contains("q quit"));
+}
+
+#[test]
 fn hangup_ends_program() {
     let place = Place::new();
     drop(place.create("shop"));
@@ -132,12 +181,20 @@ fn end_of_keyboard_ends_program() {
 #[test]
 fn signal_ends_program_whose_terminal_takes_nothing() {
     let place = Place::new();
-    drop(place.create("shop"));
+    let requests = place.create("shop").counter("requests").unwrap();
     let (mut ours, theirs, program) = start(&place);
     std::io::Read::read_exact(&mut ours, &mut [0; 100]).unwrap();
     // As Ctrl-S does.
     // SAFETY: the call has no pointers.
     assert_eq!(unsafe { libc::tcflow(theirs.as_raw_fd(), libc::TCOOFF) }, 0);
+    for _ in 0..1500 {
+        // So the program draws, and waits for the terminal.
+        requests.inc();
+        // SAFETY: `kill` has no preconditions, and nobody has waited for the program.
+        assert_eq!(unsafe { libc::kill(program.id() as i32, libc::SIGWINCH) }, 0);
+        // One that the signal thread has not seen would be one with the next.
+        thread::sleep(Duration::from_millis(1));
+    }
     // SAFETY: `kill` has no preconditions, and nobody has waited for the program.
     assert_eq!(unsafe { libc::kill(program.id() as i32, libc::SIGTERM) }, 0);
     assert_eq!(signal_of(program), Some(libc::SIGTERM));
