@@ -10,9 +10,9 @@ use crate::sample::{Budget, Reading, Sample};
 pub(crate) enum SortKey {
     /// By name, from a to z
     Name,
-    /// By value, or the units held; the largest first
+    /// By value, or the units that are not in the pool; the largest first
     Value,
-    /// By the size of the rate, or the share of the limit that is held; the largest first
+    /// By the size of the rate, or the share of the limit that is not in the pool; the largest first
     #[default]
     Rate,
 }
@@ -144,8 +144,9 @@ fn rate(reading: Option<&Reading>) -> f64 {
     reading.and_then(|reading| reading.rate).map_or(-1.0, f64::abs)
 }
 
+/// Returns what budgets are sorted by: known of all, also of those whose processes were not read.
 fn units(budget: Option<&Budget>) -> i64 {
-    budget.map_or(-1, Budget::held)
+    budget.map_or(-1, Budget::taken)
 }
 
 fn share(budget: Option<&Budget>) -> f64 {

@@ -4,9 +4,10 @@ use std::ffi::OsStr;
 use std::time::Duration;
 
 use anyhow::Result;
+use thiscpu::SegmentView;
 
 use crate::order::{Choice, Matching, SortKey};
-use crate::sample::Sample;
+use crate::sample::{Sample, Times};
 use crate::source::{Change, Source};
 
 /// How often a message about a new segment is shown.
@@ -15,7 +16,7 @@ const NOTICE_TICKS: u32 = 10;
 /// A segment that is watched.
 pub(crate) struct Session {
     source: Source,
-    age_max: Duration,
+    times: Times,
     pub(crate) sample: Sample,
     pub(crate) matching: Matching,
     pub(crate) choice: Choice,
@@ -36,11 +37,12 @@ impl Session {
         let mut source = Source::find(target)?;
         // A look may come late on a busy machine.
         let age_max = 3 * interval + Duration::from_secs(2);
-        let sample = Sample::new(source.open()?, age_max);
+        let times = Times { age_max, patience: Duration::MAX };
+        let sample = Sample::new(source.open()?, times);
         let (matching, stale) = (Matching::default(), None);
         Ok(Session {
             source,
-            age_max,
+            times,
             sample,
             matching,
             choice,
@@ -48,6 +50,12 @@ impl Session {
             notice_ticks: 0,
             is_paused: false,
         })
+    }
+
+    /// Makes looks short for somebody who waits: the next ones go on where one has stopped.
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        self.times.patience = patience;
+        self.sample.set_times(self.times);
     }
 
     /// Returns the name of the segment.
@@ -64,18 +72,15 @@ impl Session {
     pub(crate) fn begin_tick(&mut self) {
         self.notice_ticks = self.notice_ticks.saturating_sub(1);
         match self.source.change() {
-            Change::Same if self.sample.is_lost() => {
-                self.stale = Some("the segment's file was shortened".to_owned());
-            }
+            // Somebody may copy another segment into this file.
+            Change::Same if self.sample.is_lost() => match self.source.open() {
+                Ok(view) => self.replace(view),
+                Err(_) => self.stale = Some("the segment's file was shortened".to_owned()),
+            },
             Change::Same => self.stale = None,
             Change::Gone(why) => self.stale = Some(why),
             Change::Replaced => match self.source.open() {
-                Ok(view) => {
-                    self.sample = Sample::new(view, self.age_max);
-                    self.matching.clear();
-                    self.stale = None;
-                    self.notice_ticks = NOTICE_TICKS;
-                }
+                Ok(view) => self.replace(view),
                 Err(error) => {
                     // It is looked at again: it may be half copied.
                     self.source.forget();
@@ -87,6 +92,14 @@ impl Session {
             self.sample.begin_tick();
         }
         self.match_names();
+    }
+
+    /// Watches another segment from now on.
+    fn replace(&mut self, view: SegmentView) {
+        self.sample = Sample::new(view, self.times);
+        self.matching.clear();
+        self.stale = None;
+        self.notice_ticks = NOTICE_TICKS;
     }
 
     /// Applies the filter.
@@ -111,7 +124,7 @@ impl Session {
         let range = first..first.saturating_add(count);
         let all = self.matching.rows.clone();
         if self.choice.sort != SortKey::Name && self.is_live() {
-            self.sample.read_rows(all.iter().copied());
+            self.sample.read_rows_in_turn(&all);
         }
         let rows = self.choice.rows(&self.sample, all, range);
         if self.is_live() {
@@ -125,7 +138,7 @@ impl Session {
         let range = first..first.saturating_add(count);
         let all = self.matching.budgets.clone();
         if self.choice.sort != SortKey::Name && self.is_live() {
-            self.sample.read_budgets(all.iter().copied());
+            self.sample.read_budgets_in_turn(&all);
         }
         let budgets = self.choice.budgets(&self.sample, all, range);
         if self.is_live() {
@@ -192,5 +205,11 @@ mod tests {
         File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
         assert_eq!(look(&mut session), 3);
         assert!(session.stale.as_ref().unwrap().contains("was shortened"));
+        // Another segment is copied into the file, as `cp` does.
+        let new = directory.path().join("new");
+        drop(create(&new, 5));
+        fs::copy(&new, &path).unwrap();
+        assert_eq!(look(&mut session), 5);
+        assert!(session.stale.is_none() && session.is_replaced());
     }
 }

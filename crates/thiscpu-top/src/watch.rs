@@ -11,8 +11,12 @@ use crate::session::Session;
 use crate::terminal::{self, Event, Terminal};
 use crate::ui::{Step, Ui};
 
+/// The most time for each list of a look, so that keys are answered soon.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// Shows a segment until the user quits, or the terminal is gone.
 pub(crate) fn run(session: &mut Session, interval: Duration) -> Result<()> {
+    session.set_patience(PATIENCE);
     let mut terminal = Terminal::open()?;
     let end = show(&mut terminal, session, interval);
     drop(terminal);

@@ -24,10 +24,10 @@ impl Budget {
         Budget { name: name.to_owned(), view, state, participants, read_in, participants_read_in }
     }
 
-    /// Reads the state, unless this has happened in the same tick.
-    pub(super) fn read(&mut self, segment: &SegmentView, tick: u64) {
+    /// Reads the state, unless this has happened in the same tick. Returns whether it has read.
+    pub(super) fn read(&mut self, segment: &SegmentView, tick: u64) -> bool {
         if self.read_in == tick {
-            return;
+            return false;
         }
         self.read_in = tick;
         if self.view.is_none() {
@@ -36,6 +36,7 @@ impl Budget {
         if let Some(view) = &self.view {
             self.state = Some(view.state());
         }
+        true
     }
 
     /// Reads who holds how much, unless this has happened in the same tick.
@@ -52,17 +53,25 @@ impl Budget {
     /// Returns the units that are held.
     ///
     /// Unless the state is exact, units that are free may be lent to CPUs. Then this is the sum of
-    /// what the processes hold, or the most that they can hold if nobody has looked at them.
+    /// what the processes hold, or [the most](Budget::taken) if they were not read with the state.
     pub(crate) fn held(&self) -> i64 {
         let Some(state) = &self.state else { return 0 };
-        let most = (state.limit as i64).saturating_sub(state.free).max(0);
-        match state.is_exact || self.participants_read_in == 0 {
+        let most = self.taken();
+        match state.is_exact || self.participants_read_in != self.read_in {
             true => most,
             false => {
                 let held: u64 = self.participants.iter().map(|it| it.held).sum();
                 most.min(i64::try_from(held).unwrap_or(i64::MAX))
             }
         }
+    }
+
+    /// Returns the units that are not in the pool: the most that processes can hold.
+    ///
+    /// This is known of each budget that was read, whether or not somebody has read its processes.
+    pub(crate) fn taken(&self) -> i64 {
+        let taken = |state: &BudgetState| (state.limit as i64).saturating_sub(state.free).max(0);
+        self.state.as_ref().map_or(0, taken)
     }
 
     /// Returns whether no unit is free, or somebody waits.

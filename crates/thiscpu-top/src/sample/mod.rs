@@ -1,7 +1,7 @@
 //! A segment as it was read: its objects, and the values that somebody has asked for.
 //!
-//! A segment may have a million objects. So values are read only where the caller says, and the
-//! list of objects is read again only after the segment has got a new one.
+//! A segment may have a million objects. So values are read only where the caller says, and
+//! lists of objects take a small share of the time.
 
 mod budgets;
 mod series;
@@ -44,26 +44,34 @@ pub(crate) struct Sample {
     /// Changes with the lists of rows and budgets.
     pub(crate) generation: u64,
     tick: u64,
-    age_max: Duration,
+    times: Times,
     scan: Scan,
+    /// The places in lists of all rows and of all budgets from which reading goes on.
+    next: [usize; 2],
+}
+
+/// The times of looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// The most time between two readings of which there is a rate.
+    pub(crate) age_max: Duration,
+    /// The most time that a list of values is read for, before other work comes.
+    ///
+    /// A hostile segment makes each search for a name read its whole index.
+    pub(crate) patience: Duration,
 }
 
 /// The last list of the objects.
 struct Scan {
-    /// The bytes of records that were in use before it.
-    used: u64,
-    /// Whether somebody may have taken bytes for a record, and published it after the list.
-    again: bool,
     ended: Instant,
     took: Duration,
 }
 
 impl Sample {
-    /// Lists the objects of a segment. Rates will be those of times at most `age_max` apart.
-    pub(crate) fn new(view: SegmentView, age_max: Duration) -> Sample {
+    /// Lists the objects of a segment.
+    pub(crate) fn new(view: SegmentView, times: Times) -> Sample {
         let usage = inspect::usage(&view);
-        let (used, took) = (usage.record_bytes_used, Duration::ZERO);
-        let scan = Scan { used, again: true, ended: Instant::now(), took };
+        let scan = Scan { ended: Instant::now(), took: Duration::ZERO };
         let mut sample = Sample {
             view,
             series: Vec::new(),
@@ -74,21 +82,26 @@ impl Sample {
             usage,
             generation: 0,
             tick: 0,
-            age_max,
+            times,
             scan,
+            next: [0; 2],
         };
         sample.list_objects();
         sample
+    }
+
+    /// Sets the times of looks.
+    pub(crate) fn set_times(&mut self, times: Times) {
+        self.times = times;
     }
 
     /// Begins a new look: each value that is asked for will be read again.
     pub(crate) fn begin_tick(&mut self) {
         self.tick += 1;
         self.usage = inspect::usage(&self.view);
-        let is_new = self.scan.used != self.usage.record_bytes_used;
-        let is_due = self.scan.ended.elapsed() >= self.scan.took * SCAN_SHARE;
-        if (is_new || self.scan.again) && is_due {
-            self.scan.again = is_new;
+        // An object may be published long after its bytes were taken, which are all that `usage`
+        // tells. So the list is read also if no more bytes are in use.
+        if self.scan.ended.elapsed() >= self.scan.took * SCAN_SHARE {
             self.list_objects();
         }
     }
@@ -99,29 +112,64 @@ impl Sample {
     }
 
     /// Reads the values of some rows, and of all counters that are read together with them.
-    pub(crate) fn read_rows(&mut self, rows: impl IntoIterator<Item = u32>) {
+    ///
+    /// Stops when this has taken too long, and returns how many rows were read or passed.
+    pub(crate) fn read_rows(&mut self, rows: impl IntoIterator<Item = u32>) -> usize {
+        let begun = Instant::now();
+        let mut passed = 0;
         for row in rows {
+            passed += 1;
             let Some(row) = self.rows.get(row as usize) else { continue };
-            self.series[row.series as usize].read(&self.view, self.tick, self.age_max);
+            let series = &mut self.series[row.series as usize];
+            let is_new = series.read(&self.view, self.tick, self.times.age_max);
+            if is_new && begun.elapsed() >= self.times.patience {
+                break;
+            }
         }
+        passed
     }
 
-    /// Reads some budgets.
-    pub(crate) fn read_budgets(&mut self, budgets: impl IntoIterator<Item = u32>) {
+    /// Reads the values of all these rows, or goes on where the last call has stopped.
+    pub(crate) fn read_rows_in_turn(&mut self, rows: &[u32]) {
+        let first = next_place(self.next[0], rows);
+        let passed = self.read_rows(rows[first..].iter().chain(&rows[..first]).copied());
+        self.next[0] = first + passed;
+    }
+
+    /// Reads some budgets. Stops as [`Sample::read_rows`] does.
+    pub(crate) fn read_budgets(&mut self, budgets: impl IntoIterator<Item = u32>) -> usize {
+        let begun = Instant::now();
+        let mut passed = 0;
         for budget in budgets {
+            passed += 1;
             let Some(budget) = self.budgets.get_mut(budget as usize) else { continue };
-            budget.read(&self.view, self.tick);
+            if budget.read(&self.view, self.tick) && begun.elapsed() >= self.times.patience {
+                break;
+            }
         }
+        passed
+    }
+
+    /// Reads all these budgets, or goes on where the last call has stopped.
+    pub(crate) fn read_budgets_in_turn(&mut self, budgets: &[u32]) {
+        let first = next_place(self.next[1], budgets);
+        let passed = self.read_budgets(budgets[first..].iter().chain(&budgets[..first]).copied());
+        self.next[1] = first + passed;
     }
 
     /// Reads some budgets, and the processes that hold their units.
     ///
-    /// That costs a few system calls for each process and budget.
+    /// That costs a few system calls for each process and budget. Stops as [`Sample::read_rows`]
+    /// does.
     pub(crate) fn read_participants(&mut self, budgets: impl IntoIterator<Item = u32>) {
+        let begun = Instant::now();
         for budget in budgets {
             let Some(budget) = self.budgets.get_mut(budget as usize) else { continue };
             budget.read(&self.view, self.tick);
             budget.read_participants(self.tick);
+            if begun.elapsed() >= self.times.patience {
+                break;
+            }
         }
     }
 
@@ -135,7 +183,6 @@ impl Sample {
     /// Lists the objects again, and keeps the values of those that it has.
     fn list_objects(&mut self) {
         let begun = Instant::now();
-        self.scan.used = self.usage.record_bytes_used;
         (self.damaged, self.unknown) = (0, 0);
         let (mut series, mut budgets) = (Vec::new(), Vec::new());
         for object in self.view.objects() {
@@ -167,6 +214,11 @@ impl Sample {
     }
 }
 
+/// Returns where a list is read from, after all before that place were read.
+fn next_place(next: usize, list: &[u32]) -> usize {
+    if list.is_empty() { 0 } else { next % list.len() }
+}
+
 fn rows(series: &[Series]) -> Vec<Row> {
     let all = series
         .iter()
@@ -193,11 +245,11 @@ mod tests {
     use super::*;
     use thiscpu::Segment;
 
-    const AGE_MAX: Duration = Duration::from_secs(3);
+    const TIMES: Times = Times { age_max: Duration::from_secs(3), patience: Duration::MAX };
 
     pub(super) fn sample_of(segment: &Segment) -> Sample {
         let file = segment.as_fd().unwrap().try_clone_to_owned().unwrap();
-        Sample::new(SegmentView::from_fd(file).unwrap(), AGE_MAX)
+        Sample::new(SegmentView::from_fd(file).unwrap(), TIMES)
     }
 
     #[test]
@@ -237,6 +289,48 @@ mod tests {
         sample.begin_tick();
         sample.read_rows([1]);
         assert_eq!(value(&sample), 2);
+    }
+
+    #[test]
+    fn look_that_takes_too_long_goes_on_in_the_next_tick() {
+        let segment = Segment::anonymous().unwrap();
+        for number in 0..5 {
+            segment.counter(&format!("c{number}")).unwrap().inc();
+            segment.budget(&format!("b{number}"), 10).unwrap();
+        }
+        let mut sample = sample_of(&segment);
+        sample.times.patience = Duration::ZERO;
+        for known in 1..=5 {
+            sample.begin_tick();
+            sample.read_rows_in_turn(&[0, 1, 2, 3, 4]);
+            sample.read_budgets_in_turn(&[0, 1, 2, 3, 4]);
+            assert_eq!((0..5).filter(|&row| sample.row(row).unwrap().2.is_some()).count(), known);
+            assert_eq!(sample.budgets.iter().filter(|it| it.state.is_some()).count(), known);
+        }
+        // The first one again.
+        segment.counter("c0").unwrap().inc();
+        sample.begin_tick();
+        sample.read_rows_in_turn(&[0, 1, 2, 3, 4]);
+        assert_eq!(sample.row(0).unwrap().2.unwrap().bounds.low, 2);
+    }
+
+    #[test]
+    fn object_that_is_published_late_is_listed() {
+        let segment = Segment::anonymous().unwrap();
+        let mut sample = sample_of(&segment);
+        segment.counter("late").unwrap();
+        // As if the bytes had been taken before a few lists.
+        let list = |sample: &mut Sample| {
+            std::thread::sleep(sample.scan.took * SCAN_SHARE);
+            sample.begin_tick();
+        };
+        for _ in 0..3 {
+            list(&mut sample);
+        }
+        let late = std::mem::take(&mut sample.series);
+        sample.rows.clear();
+        list(&mut sample);
+        assert_eq!((late.len(), sample.series.len(), sample.rows.len()), (1, 1, 1));
     }
 
     #[test]

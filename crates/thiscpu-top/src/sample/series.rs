@@ -20,7 +20,9 @@ impl Reading {
         let rate = before.and_then(|before| {
             let age = at.duration_since(before.at);
             let is_known = is_known(&bounds) && is_known(&before.bounds);
-            let change = bounds.estimate as f64 - before.bounds.estimate as f64;
+            // As integers: a float has too few digits for the change of a large value.
+            let change = i128::from(bounds.estimate) - i128::from(before.bounds.estimate);
+            let change = change as f64;
             (is_known && !age.is_zero() && age <= age_max).then(|| change / age.as_secs_f64())
         });
         Reading { bounds, rate, at }
@@ -93,10 +95,10 @@ impl Series {
 
     /// Reads all counters, unless this has happened in the same tick.
     ///
-    /// A rate needs a reading before that is at most `age_max` old.
-    pub(super) fn read(&mut self, segment: &SegmentView, tick: u64, age_max: Duration) {
+    /// A rate needs a reading before that is at most `age_max` old. Returns whether it has read.
+    pub(super) fn read(&mut self, segment: &SegmentView, tick: u64, age_max: Duration) -> bool {
         if self.read_in == tick {
-            return;
+            return false;
         }
         self.read_in = tick;
         if matches!(self.view, View::Unopened) {
@@ -105,14 +107,14 @@ impl Series {
         let at = Instant::now();
         let before = |readings: &[Reading], counter: usize| readings.get(counter).copied();
         self.readings = match &self.view {
-            View::Unopened | View::Failed => return,
+            View::Unopened | View::Failed => return true,
             View::Counter(view) => {
                 let new = Reading::new(view.bounds(), at, before(&self.readings, 0), age_max);
                 match self.readings.first_mut() {
                     Some(reading) => *reading = new,
                     None => self.readings.push(new),
                 }
-                return;
+                return true;
             }
             View::Group(view) => {
                 let bounds = view.bounds().into_iter().enumerate();
@@ -122,6 +124,7 @@ impl Series {
                 bounds.map(new).collect()
             }
         };
+        true
     }
 
     fn open(&self, segment: &SegmentView) -> View {
@@ -151,6 +154,17 @@ mod tests {
         assert_eq!(second.rate, Some(15.0));
         let third = reading(30, begun + Duration::from_secs(4), Some(second));
         assert_eq!(third.rate, Some(-5.0));
+    }
+
+    #[test]
+    fn rate_of_a_large_value_is_exact() {
+        let begun = Instant::now();
+        let first = reading(1 << 62, begun, None);
+        let second = reading((1 << 62) + 7, begun + Duration::from_secs(1), Some(first));
+        assert_eq!(second.rate, Some(7.0));
+        let extreme = reading(i64::MIN, begun, None);
+        let other = reading(i64::MAX, begun + Duration::from_secs(1), Some(extreme));
+        assert_eq!(other.rate, Some(u64::MAX as f64));
     }
 
     #[test]

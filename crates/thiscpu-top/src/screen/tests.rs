@@ -192,3 +192,33 @@ fn focused_pane_gets_the_room_and_small_screens_show_it_alone() {
     assert_eq!(heights([100, 1, 1], Pane::Budgets, 9), [None, Some(8), None]);
     assert_eq!(heights([0, 0, 0], Pane::Counters, 0), [Some(0), None, None]);
 }
+
+#[test]
+fn many_budgets_are_sorted_in_one_way_and_held_is_of_now() {
+    let mut budgets = Vec::new();
+    let mut viewer = Viewer::new(|segment| {
+        for number in 0..=BUDGETS_MAX as u64 {
+            let budget = segment.budget(&format!("b{number:02}"), 1000).unwrap();
+            // Units that are lent to CPUs make the states inexact.
+            budgets.push(budget);
+        }
+    });
+    let leases: Vec<_> =
+        budgets.iter().zip(1..).map(|(budget, units)| budget.try_acquire(units).unwrap()).collect();
+    viewer.session.choice.sort = SortKey::Value;
+    viewer.keys(&[Key::Tab]);
+    let mut taken: Vec<i64> = Vec::new();
+    viewer.look(80, 10);
+    viewer.session.begin_tick();
+    for at in viewer.session.budgets(0, usize::MAX) {
+        taken.push(viewer.session.sample.budgets[at as usize].taken());
+    }
+    assert!(taken.is_sorted_by(|one, other| one >= other), "{taken:?}");
+    // Nobody has read the processes in this tick, so those from before do not count.
+    drop(leases);
+    viewer.session.begin_tick();
+    for at in viewer.session.budgets(0, usize::MAX) {
+        let budget = &viewer.session.sample.budgets[at as usize];
+        assert_eq!(budget.held(), budget.taken(), "{}", budget.name);
+    }
+}
