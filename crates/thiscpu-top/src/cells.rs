@@ -64,7 +64,7 @@ pub(crate) fn budget(budget: &Budget) -> BudgetCells {
     BudgetCells {
         limit: number(state.limit as i64),
         held: format!("{about}{}", number(held)),
-        free: format!("{about}{}", number((state.limit as i64).saturating_sub(held))),
+        free: format!("{about}{}", number(budget.free())),
         waiting: waiting.to_owned(),
     }
 }

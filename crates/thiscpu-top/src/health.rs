@@ -14,17 +14,17 @@ pub(crate) fn room(sample: &Sample, width: usize) -> String {
     let usage = &sample.usage;
     let records = percent(usage.record_bytes_used, usage.record_bytes);
     let in_lane = percent(usage.lane_bytes_used, usage.lane_bytes);
-    let objects = sample.series.len() + sample.budgets.len();
+    let objects = several(sample.series.len() + sample.budgets.len(), "object");
     let long = format!(
-        "{objects} objects of {}, records {records} of {}, {} lanes {in_lane} of {}",
+        "{objects} of {}, records {records} of {}, {} {in_lane} of {}",
         usage.index_entries,
         bytes(usage.record_bytes),
-        usage.lanes,
+        several(usage.lanes as usize, "lane"),
         bytes(usage.lane_bytes),
     );
     match long.len() <= width {
         true => long,
-        false => format!("{objects} objects, room used {records}, {in_lane}"),
+        false => format!("{objects}, room used {records}, {in_lane}"),
     }
 }
 
@@ -32,7 +32,13 @@ pub(crate) fn room(sample: &Sample, width: usize) -> String {
 pub(crate) fn damage(sample: &Sample) -> Option<String> {
     match (sample.damaged, sample.unknown) {
         (0, 0) => None,
-        (0, unknown) => Some(format!("{unknown} objects of a newer version")),
+        (0, unknown) => Some(format!("{} of a newer version", several(unknown, "object"))),
+        (1, _) => Some("1 record is damaged".to_owned()),
         (damaged, _) => Some(format!("{damaged} records are damaged")),
     }
+}
+
+/// Returns a number of things, in the form that fits the number.
+fn several(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }

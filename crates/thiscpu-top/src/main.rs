@@ -39,12 +39,15 @@ const DETAILS: &str = "\
 A number with ~ was changing, or is of a budget with free units that are lent to CPUs. A value ? has
 no bounds. The program only reads the segment, and delays nobody.
 
+JSON has all counters and then all budgets by name. A budget's held and free add up to limit, as in
+the tables; pool is the part of free that is lent to no CPU.
+
 Colors are off if NO_COLOR is set. Without cursor control (TERM=dumb), tables are printed in turn.
 
 Exit status: 0 done; 1 the segment is missing or damaged, or nothing can be written; 2 wrong
 arguments, or several segments fit them.";
 
-/// Shows counters, budgets and processes of a segment that running programs use
+/// Show counters, budgets and processes of a segment that running programs use
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, after_long_help = DETAILS)]
 struct Cli {
@@ -53,7 +56,7 @@ struct Cli {
     /// May be left out if /dev/shm has one segment. A number is a process ID; ./7 is a file.
     #[arg(value_name = "SEGMENT|PID")]
     target: Option<OsString>,
-    /// Print one look as text, and end
+    /// Print one look, and end
     #[arg(long, conflicts_with = "count")]
     once: bool,
     /// Print this number of looks, and end
@@ -69,13 +72,13 @@ struct Cli {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
     /// The order of rows
-    #[arg(long, value_name = "KEY", default_value = "rate")]
+    #[arg(long, value_name = "KEY", default_value = "rate", conflicts_with = "json")]
     sort: SortKey,
     /// Reverse the order of rows
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     reverse: bool,
     /// Print this number of counters and of budgets at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "json")]
     rows: Option<usize>,
     /// Print completions for a shell
     #[arg(long, value_name = "SHELL", exclusive = true)]
@@ -102,7 +105,8 @@ fn has_cursor() -> bool {
 
 /// Returns how many rows three tables can have on the terminal, with their labels.
 fn rows_of_terminal() -> usize {
-    let height = ratatui::crossterm::terminal::size().map_or(24, |(_, height)| height);
+    let size = ratatui::crossterm::terminal::size();
+    let height = size.ok().map(|(_, height)| height).filter(|&height| height > 0).unwrap_or(24);
     usize::from(height).saturating_sub(8).max(3) / 3
 }
 
@@ -144,6 +148,6 @@ fn execute(cli: Cli) -> Result<ExitCode> {
         false if is_printed => Form::Text(cli.rows.unwrap_or(usize::MAX)),
         false => Form::Text(cli.rows.unwrap_or_else(rows_of_terminal)),
     };
-    let is_stale = report::print(&mut session, form, count, cli.interval)?;
-    Ok(if is_stale { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+    let is_bad = report::print(&mut session, form, count, cli.interval)?;
+    Ok(if is_bad { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }

@@ -1,11 +1,11 @@
-//! Which rows there are, and in which order.
+//! The rows that a filter leaves, and their order.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::sample::{Budget, Reading, Sample};
 
-/// What rows are sorted by.
+/// The key by which rows are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum SortKey {
     /// By name, from a to z

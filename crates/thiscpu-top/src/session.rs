@@ -1,6 +1,7 @@
 //! A segment that is watched, while its file may go or be replaced.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -61,6 +62,11 @@ impl Session {
     /// Returns the name of the segment.
     pub(crate) fn name(&self) -> &str {
         &self.source.name
+    }
+
+    /// Returns the path of the segment, which may lead to a file of a process.
+    pub(crate) fn path(&self) -> &Path {
+        &self.source.path
     }
 
     /// Returns whether another segment has taken the name a short time ago.
@@ -152,7 +158,6 @@ impl Session {
 mod tests {
     use super::*;
     use std::fs::{self, File};
-    use std::path::Path;
     use thiscpu::Segment;
 
     fn create(path: &Path, requests: i64) -> Segment {

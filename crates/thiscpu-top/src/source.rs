@@ -24,7 +24,7 @@ impl std::error::Error for Ambiguous {}
 /// The place of a segment, and the file that was there last.
 #[derive(Debug)]
 pub(crate) struct Source {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Its name for people.
     pub(crate) name: String,
     /// The process by which it was found, if it has no name of its own.
@@ -169,9 +169,10 @@ mod tests {
         let error = of_process(1 << 30).unwrap_err().to_string();
         assert!(error.starts_with("there is no process"), "{error}");
         let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let error = of_process(sleeper.id()).unwrap_err().to_string();
+        let found = of_process(sleeper.id());
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
+        let error = found.unwrap_err().to_string();
         assert!(error.contains("has no segment mapped; "), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the user has chosen to see, and the keys that change it.
+//! The user's choice of panes and rows, and the keys that change it.
 
 use crate::session::Session;
 use crate::terminal::Key;

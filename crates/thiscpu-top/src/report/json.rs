@@ -33,7 +33,7 @@ pub(super) fn to_json(session: &mut Session) -> Value {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     json!({
         "time": time.as_secs_f64(),
-        "segment": session.name(),
+        "segment": session.path().to_string_lossy(),
         "stale": session.stale,
         "format": usage.format,
         "index_entries": usage.index_entries,
@@ -67,7 +67,8 @@ fn budget_to_json(budget: &Budget) -> Value {
         json!({
             "limit": state.limit,
             "held": budget.held(),
-            "free": state.free,
+            "free": budget.free(),
+            "pool": state.free,
             "exact": state.is_exact,
             "queued": state.is_queued,
             "closed": state.is_closed,

@@ -20,7 +20,7 @@ pub(crate) enum Form {
     Json,
 }
 
-/// Prints looks until there is no reader, and returns whether the last one is stale.
+/// Prints looks until there is no reader, and returns whether the last one is stale or tells damage.
 ///
 /// Prints at most `count` of them. The first one comes after an interval, because rates need two
 /// looks.
@@ -48,7 +48,7 @@ pub(crate) fn print(
         }
         printed += 1;
     }
-    Ok(session.stale.is_some())
+    Ok(session.stale.is_some() || session.sample.damaged > 0)
 }
 
 fn text_of(session: &mut Session, form: Form) -> String {

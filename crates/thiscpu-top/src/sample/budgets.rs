@@ -74,6 +74,11 @@ impl Budget {
         self.state.as_ref().map_or(0, taken)
     }
 
+    /// Returns the units of the limit that are not [held](Budget::held); negative above the limit.
+    pub(crate) fn free(&self) -> i64 {
+        self.state.as_ref().map_or(0, |state| (state.limit as i64).saturating_sub(self.held()))
+    }
+
     /// Returns whether no unit is free, or somebody waits.
     pub(crate) fn is_full(&self) -> bool {
         self.state.is_some_and(|state| state.is_queued || self.held() >= state.limit as i64)

@@ -122,6 +122,9 @@ fn no_size_is_too_small() {
 fn damage_and_stale_values_are_told() {
     let mut viewer = Viewer::new(|segment| segment.counter("requests").unwrap().add(7));
     viewer.look(80, 10);
+    viewer.session.sample.damaged = 1;
+    assert_eq!(viewer.draw(80, 10)[1], "1 record is damaged");
+    viewer.session.sample.damaged = 0;
     fs::remove_file(viewer.directory.path().join("shop")).unwrap();
     viewer.segment.counter("requests").unwrap().add(1);
     let lines = viewer.look(80, 10);

@@ -1,4 +1,4 @@
-//! What the screen is written to.
+//! The way of the screen to the terminal: few writes, and no question.
 
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsRawFd as _;

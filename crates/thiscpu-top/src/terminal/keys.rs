@@ -43,16 +43,18 @@ pub(super) fn take(bytes: &mut Vec<u8>, is_complete: bool) -> Option<Option<Key>
         control @ 0x01..=0x1a => (Some(Key::Ctrl(char::from(control - 1 + b'a'))), 1),
         ..0x20 => (None, 1),
         first => {
-            let len = match first {
-                0xf0.. => 4,
-                0xe0.. => 3,
-                0xc0.. => 2,
-                _ => 1,
+            let rest_max = match first {
+                0xf0.. => 3,
+                0xe0.. => 2,
+                0xc0.. => 1,
+                _ => 0,
             };
-            if bytes.len() < len && !is_complete {
+            // A byte that goes on with no character is a key of its own.
+            let rest = bytes[1..].iter().take_while(|byte| (0x80..=0xbf).contains(*byte));
+            let len = 1 + rest.take(rest_max).count();
+            if len == bytes.len() && len <= rest_max && !is_complete {
                 return None;
             }
-            let len = len.min(bytes.len());
             let text = str::from_utf8(&bytes[..len]).ok();
             (text.and_then(|text| text.chars().next()).map(Key::Char), len)
         }
@@ -125,6 +127,8 @@ mod tests {
         assert_eq!(keys(bytes), expected.map(Some));
         // Ctrl with Up, Alt with x, and a byte that begins no character.
         assert_eq!(keys(b"\x1b[1;5A\x1bx\xff"), [None, None, None]);
+        // A character that is cut off leaves the key after it.
+        assert_eq!(keys(b"\xe2\x82q\xf0q"), [None, Some(Key::Char('q'))].repeat(2));
     }
 
     #[test]

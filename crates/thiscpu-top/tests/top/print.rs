@@ -11,10 +11,13 @@ use serde_json::Value;
 use thiscpu_test_support::{SetOnDrop, text};
 
 use crate::fixture::{Child, PROGRAM, Place, once, run};
+use crate::tmux::Tmux;
 
 /// Words of a segment's header.
 const MAGIC: u64 = 0;
 const LANES: u64 = 4;
+/// The first word of the index.
+const INDEX: u64 = 4096 / 8;
 
 fn set_word(path: &Path, number: u64, value: u64) {
     let file = File::options().write(true).open(path).unwrap();
@@ -95,6 +98,7 @@ fn json_has_an_object_in_each_line_and_rates() {
         assert_eq!(pair["values"][1], second);
         let state = &named("connections")["values"][0];
         assert_eq!((&state["limit"], &state["closed"]), (&100.into(), &true.into()));
+        assert_eq!((&state["held"], &state["free"]), (&0.into(), &100.into()));
         assert_eq!((&look["stale"], &look["damaged_records"]), (&Value::Null, &0.into()));
     }
     let value = |look: &Value| {
@@ -128,6 +132,29 @@ fn missing_and_damaged_segments_end_with_1() {
 }
 
 #[test]
+fn damaged_objects_are_told_and_end_with_1() {
+    let place = Place::new();
+    let path = place.path("shop");
+    place.create("shop").counter("requests").unwrap().add(7);
+    assert_eq!(run(&mut once(&path, &[])).0, Some(0));
+    // An entry of the index that leads nowhere.
+    let is_zero = |word: &[u8]| word.iter().all(|&byte| byte == 0);
+    let unused = fs::read(&path).unwrap().chunks(8).skip(INDEX as usize).position(is_zero);
+    set_word(&path, INDEX + unused.unwrap() as u64, 1);
+    let (status, stdout, stderr) = run(&mut once(&path, &[]));
+    assert_eq!((status, &*stderr), (Some(1), ""), "{stdout}");
+    assert!(stdout.contains("shop: 1 record is damaged; 1 object of "), "{stdout}");
+    assert!(stdout.contains("    7       -  requests\n"), "{stdout}");
+    let (status, stdout, _) = run(&mut once(&path, &["--json"]));
+    let look: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((status, &look["damaged_records"]), (Some(1), &1.into()), "{stdout}");
+    assert_eq!(look["segment"], path.to_str().unwrap());
+    let Some(tmux) = Tmux::start(80, 24) else { return };
+    tmux.line(&format!("{PROGRAM} {}", path.display()));
+    tmux.wait_for_text("\n1 record is damaged\n");
+}
+
+#[test]
 fn wrong_requests_end_with_2() {
     let place = Place::new();
     let shop = place.create("shop");
@@ -142,6 +169,9 @@ fn wrong_requests_end_with_2() {
     assert!(refused(&["--json", "--interval", "0", path]).contains("has no end"));
     refused(&["--once", "--count", "2", path]);
     refused(&["--count", "0", path]);
+    for options in [&["--rows", "3"][..], &["--sort", "name"], &["--reverse"]] {
+        refused(&[&["--json", "--once", path], options].concat());
+    }
     let child = Child::start("count 2");
     let stderr = refused(&["--once", &child.id()]);
     assert!(stderr.contains(" uses 2 segments; give one of them:\n"), "{stderr}");

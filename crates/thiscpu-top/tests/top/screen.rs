@@ -33,8 +33,9 @@ fn screen_shows_rate_of_running_process() {
         rate.parse().ok().filter(|&rate: &f64| rate > 0.0)
     };
     let screen = tmux.wait_for("rate", |screen| rate(screen).is_some());
-    // 10 in each millisecond, or a part of that on a busy machine.
-    assert!(rate(&screen).unwrap() <= 10.5, "{screen}");
+    // 10 in each millisecond, or a part of that on a busy machine. A look that is interrupted
+    // between the time and the value shows more.
+    assert!(rate(&screen).unwrap() <= 100.0, "{screen}");
     let idle: Vec<_> = line_of(&screen, "idle").unwrap().split_whitespace().collect();
     assert_eq!(idle, ["12345678901", "0", "idle"], "{screen}");
     assert!(screen.starts_with("thiscpu-top /dev/shm/"), "{screen}");
