@@ -12,7 +12,7 @@ pub(crate) enum SortKey {
     Name,
     /// By value, or the units that are not in the pool; the largest first
     Value,
-    /// By the size of the rate, or the share of the limit that is not in the pool; the largest first
+    /// By the size of the rate, or the share of the limit not in the pool; the largest first
     #[default]
     Rate,
 }
@@ -144,7 +144,9 @@ fn rate(reading: Option<&Reading>) -> f64 {
     reading.and_then(|reading| reading.rate).map_or(-1.0, f64::abs)
 }
 
-/// Returns what budgets are sorted by: known of all, also of those whose processes were not read.
+/// Returns the units by which budgets are sorted.
+///
+/// They are known also if the processes of a budget were not read.
 fn units(budget: Option<&Budget>) -> i64 {
     budget.map_or(-1, Budget::taken)
 }

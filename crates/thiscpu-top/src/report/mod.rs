@@ -20,8 +20,9 @@ pub(crate) enum Form {
     Json,
 }
 
-/// Prints looks until there is no reader, and returns whether the last one is stale or tells damage.
+/// Prints looks until there is no reader, and returns whether the last one is bad.
 ///
+/// A look is bad if it is stale or tells damage.
 /// Prints at most `count` of them. The first one comes after an interval, because rates need two
 /// looks.
 pub(crate) fn print(

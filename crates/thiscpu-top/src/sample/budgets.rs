@@ -74,7 +74,7 @@ impl Budget {
         self.state.as_ref().map_or(0, taken)
     }
 
-    /// Returns the units of the limit that are not [held](Budget::held); negative above the limit.
+    /// Returns the units of the limit that are not held; negative above the limit.
     pub(crate) fn free(&self) -> i64 {
         self.state.as_ref().map_or(0, |state| (state.limit as i64).saturating_sub(self.held()))
     }

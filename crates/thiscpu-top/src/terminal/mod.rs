@@ -229,9 +229,9 @@ fn stop_group() -> io::Result<()> {
     // SAFETY: the structure is plain data, for which zeros stand for an empty mask and no flags.
     let mut default: libc::sigaction = unsafe { std::mem::zeroed() };
     default.sa_sigaction = libc::SIG_DFL;
-    // SAFETY: as above.
+    // SAFETY: the structure is plain data, which the call fills in.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to live locals, and the default action runs no code of this process.
+    // SAFETY: both pointers are to live locals. The default action runs no code of this process.
     if unsafe { libc::sigaction(SIGTSTP, &default, &mut before) } != 0 {
         return Err(io::Error::last_os_error());
     }

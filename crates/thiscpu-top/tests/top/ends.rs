@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command};
 use std::thread;
@@ -128,7 +129,7 @@ fn signals_that_stop_leave_the_terminal_as_keys_do() {
     tmux.line("fg");
     tmux.wait_for_text("q quit");
     // The program cannot give the terminal back before this one, but it takes all of it again.
-    // SAFETY: as above.
+    // SAFETY: `kill` has no preconditions, and the process is the program, which has drawn.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0);
     tmux.wait_for_text("Stopped");
     // The terminal is still in raw mode, where Enter ends no line.
@@ -199,6 +200,35 @@ fn signal_ends_program_whose_terminal_takes_nothing() {
     assert_eq!(unsafe { libc::kill(program.id() as i32, libc::SIGTERM) }, 0);
     assert_eq!(signal_of(program), Some(libc::SIGTERM));
     drop((ours, theirs));
+}
+
+#[test]
+fn ctrl_c_ends_program_that_is_stuck() {
+    let place = Place::new();
+    let requests = place.create("shop").counter("requests").unwrap();
+    let Some(tmux) = Tmux::start(80, 24) else { return };
+    let path = place.path("shop");
+    tmux.line(&format!("sh -c 'echo $$ > {0}.pid; exec {PROGRAM} {0}'", path.display()));
+    tmux.wait_for_text("q quit");
+    let pid = fs::read_to_string(place.path("shop.pid")).unwrap();
+    let process = format!("/proc/{}/stat", pid.trim());
+    let name = tmux.call(&["display-message", "-p", "#{pane_tty}"]);
+    let mut options = fs::File::options();
+    let options = options.write(true).custom_flags(libc::O_NOCTTY);
+    let terminal = options.open(name.trim()).unwrap();
+    // SAFETY: the call has no pointers.
+    assert_eq!(unsafe { libc::tcflow(terminal.as_raw_fd(), libc::TCOOFF) }, 0);
+    let begun = Instant::now();
+    // The next look, and its draw.
+    while begun.elapsed() < Duration::from_secs(2) {
+        requests.inc();
+        thread::sleep(Duration::from_millis(10));
+    }
+    tmux.keys(&["C-c"]);
+    while fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(begun.elapsed() < Duration::from_secs(30) * slowdown(), "the program goes on");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
