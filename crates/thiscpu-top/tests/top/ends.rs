@@ -29,6 +29,56 @@ fn signal_of(mut program: Child) -> Option<i32> {
     }
 }
 
+/// Waits for the end of a program that nobody may wait for as its parent.
+fn ends(pid: i32) {
+    let begun = Instant::now();
+    let stat = || fs::read_to_string(format!("/proc/{pid}/stat"));
+    while stat().is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(begun.elapsed() < Duration::from_secs(30) * slowdown(), "the program goes on");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Starts a shell that has written something, which must still be there in the end.
+fn used_shell() -> Option<Tmux> {
+    let tmux = Tmux::start(80, 24)?;
+    tmux.line("echo before");
+    tmux.wait_for_text("\nbefore\n@");
+    Some(tmux)
+}
+
+/// Starts the program as the process of a shell, and returns its ID.
+fn start_as_shell(tmux: &Tmux, place: &Place) -> i32 {
+    let path = place.path("shop");
+    tmux.line(&format!(
+        "sh -c 'echo $$ > {0}.pid; exec {PROGRAM} {0}'; echo status $?",
+        path.display()
+    ));
+    tmux.wait_for_text("q quit");
+    fs::read_to_string(place.path("shop.pid")).unwrap().trim().parse().unwrap()
+}
+
+/// Sends a signal to the program, which a shell of the test has started.
+fn send(pid: i32, signal: i32) {
+    // SAFETY: `kill` has no preconditions. The shell has not waited for the program, which runs or
+    // is stopped, so no other process has its ID.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+}
+
+/// Presses Ctrl-Z, looks at the terminal, goes on and ends the program.
+fn suspend_and_go_on(tmux: &Tmux) {
+    tmux.keys(&["C-z"]);
+    restored(tmux, "Stopped");
+    tmux.line("fg");
+    tmux.wait_for_text("q quit");
+    quit(tmux);
+}
+
+fn quit(tmux: &Tmux) {
+    tmux.keys(&["q"]);
+    tmux.wait_for("prompt", |screen| !screen.contains("q quit"));
+}
+
 fn restored(tmux: &Tmux, after: &str) {
     let screen = tmux.wait_for_text(after);
     assert!(screen.contains("@echo before\nbefore\n"), "{screen}");
@@ -43,9 +93,7 @@ fn q_and_ctrl_c_end_and_restore_the_terminal() {
     let place = Place::new();
     place.create("shop").counter("requests").unwrap().inc();
     for key in ["q", "C-c"] {
-        let Some(tmux) = Tmux::start(80, 24) else { return };
-        tmux.line("echo before");
-        tmux.wait_for_text("\nbefore\n@");
+        let Some(tmux) = used_shell() else { return };
         tmux.line(&format!("{PROGRAM} {}; echo status $?", place.path("shop").display()));
         tmux.wait_for_text("q quit");
         assert_eq!(
@@ -61,19 +109,9 @@ fn q_and_ctrl_c_end_and_restore_the_terminal() {
 fn signal_ends_and_restores_the_terminal() {
     let place = Place::new();
     drop(place.create("shop"));
-    let Some(tmux) = Tmux::start(80, 24) else { return };
-    tmux.line("echo before");
-    tmux.wait_for_text("\nbefore\n@");
-    let path = place.path("shop");
-    tmux.line(&format!(
-        "(echo $$ > {0}.pid; sh -c 'echo $$ > {0}.pid; exec {PROGRAM} {0}'); echo status $?",
-        path.display()
-    ));
-    tmux.wait_for_text("q quit");
-    let pid: i32 = fs::read_to_string(place.path("shop.pid")).unwrap().trim().parse().unwrap();
-    // SAFETY: `kill` has no preconditions, and the process is the program, which the shell waits
-    // for.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
+    let Some(tmux) = used_shell() else { return };
+    let pid = start_as_shell(&tmux, &place);
+    send(pid, libc::SIGTERM);
     restored(&tmux, "status 143\n");
 }
 
@@ -81,56 +119,34 @@ fn signal_ends_and_restores_the_terminal() {
 fn suspended_program_gives_the_terminal_back() {
     let place = Place::new();
     drop(place.create("shop"));
-    let Some(tmux) = Tmux::start(80, 24) else { return };
-    tmux.line("echo before");
-    tmux.wait_for_text("\nbefore\n@");
+    let Some(tmux) = used_shell() else { return };
     tmux.line(&format!("{PROGRAM} {}", place.path("shop").display()));
     tmux.wait_for_text("q quit");
-    tmux.keys(&["C-z"]);
-    restored(&tmux, "Stopped");
-    tmux.line("fg");
-    tmux.wait_for_text("q quit");
-    tmux.keys(&["q"]);
-    tmux.wait_for("prompt", |screen| !screen.contains("q quit"));
+    suspend_and_go_on(&tmux);
 }
 
 #[test]
 fn suspended_program_stops_the_shell_that_waits_for_it() {
     let place = Place::new();
     drop(place.create("shop"));
-    let Some(tmux) = Tmux::start(80, 24) else { return };
-    tmux.line("echo before");
-    tmux.wait_for_text("\nbefore\n@");
+    let Some(tmux) = used_shell() else { return };
     tmux.line(&format!("sh -c '{PROGRAM} {}; true'", place.path("shop").display()));
     tmux.wait_for_text("q quit");
-    tmux.keys(&["C-z"]);
-    restored(&tmux, "Stopped");
-    tmux.line("fg");
-    tmux.wait_for_text("q quit");
-    tmux.keys(&["q"]);
-    tmux.wait_for("prompt", |screen| !screen.contains("q quit"));
+    suspend_and_go_on(&tmux);
 }
 
 #[test]
 fn signals_that_stop_leave_the_terminal_as_keys_do() {
     let place = Place::new();
     drop(place.create("shop"));
-    let Some(tmux) = Tmux::start(80, 24) else { return };
-    tmux.line("echo before");
-    tmux.wait_for_text("\nbefore\n@");
-    let path = place.path("shop");
-    tmux.line(&format!("sh -c 'echo $$ > {0}.pid; exec {PROGRAM} {0}'", path.display()));
-    tmux.wait_for_text("q quit");
-    let pid: i32 = fs::read_to_string(place.path("shop.pid")).unwrap().trim().parse().unwrap();
-    // SAFETY: `kill` has no preconditions, and the process is the program, which the shell waits
-    // for.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGTSTP) }, 0);
+    let Some(tmux) = used_shell() else { return };
+    let pid = start_as_shell(&tmux, &place);
+    send(pid, libc::SIGTSTP);
     restored(&tmux, "Stopped");
     tmux.line("fg");
     tmux.wait_for_text("q quit");
     // The program cannot give the terminal back before this one, but it takes all of it again.
-    // SAFETY: `kill` has no preconditions, and the process is the program, which has drawn.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0);
+    send(pid, libc::SIGSTOP);
     tmux.wait_for_text("Stopped");
     // The terminal is still in raw mode, where Enter ends no line.
     tmux.call(&["send-keys", "-l", "clear; stty sane; fg"]);
@@ -139,8 +155,7 @@ fn signals_that_stop_leave_the_terminal_as_keys_do() {
         screen.starts_with("thiscpu-top ") && screen.contains("q quit")
     });
     assert!(!screen.contains("Stopped"), "{screen}");
-    tmux.keys(&["q"]);
-    tmux.wait_for("prompt", |screen| !screen.contains("q quit"));
+    quit(&tmux);
 }
 
 #[test]
@@ -150,14 +165,9 @@ fn hangup_ends_program() {
     let Some(tmux) = Tmux::start(80, 24) else { return };
     tmux.line(&format!("exec {PROGRAM} {}", place.path("shop").display()));
     tmux.wait_for_text("q quit");
-    let process = format!("/proc/{}/stat", tmux.pid());
+    let pid = tmux.pid();
     drop(tmux);
-    let begun = Instant::now();
-    // Nobody may wait for it any more.
-    while fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z ")) {
-        assert!(begun.elapsed() < Duration::from_secs(30) * slowdown(), "the program goes on");
-        thread::sleep(Duration::from_millis(10));
-    }
+    ends(pid);
 }
 
 /// Starts the program on a terminal that sends it no signal at a hangup.
@@ -207,11 +217,7 @@ fn ctrl_c_ends_program_that_is_stuck() {
     let place = Place::new();
     let requests = place.create("shop").counter("requests").unwrap();
     let Some(tmux) = Tmux::start(80, 24) else { return };
-    let path = place.path("shop");
-    tmux.line(&format!("sh -c 'echo $$ > {0}.pid; exec {PROGRAM} {0}'", path.display()));
-    tmux.wait_for_text("q quit");
-    let pid = fs::read_to_string(place.path("shop.pid")).unwrap();
-    let process = format!("/proc/{}/stat", pid.trim());
+    let pid = start_as_shell(&tmux, &place);
     let name = tmux.call(&["display-message", "-p", "#{pane_tty}"]);
     let mut options = fs::File::options();
     let options = options.write(true).custom_flags(libc::O_NOCTTY);
@@ -225,10 +231,7 @@ fn ctrl_c_ends_program_that_is_stuck() {
         thread::sleep(Duration::from_millis(10));
     }
     tmux.keys(&["C-c"]);
-    while fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z ")) {
-        assert!(begun.elapsed() < Duration::from_secs(30) * slowdown(), "the program goes on");
-        thread::sleep(Duration::from_millis(10));
-    }
+    ends(pid);
 }
 
 #[test]
