@@ -1,4 +1,4 @@
-//! What the programs `thiscpu` and `thiscpu-top` have in common: not a stable interface.
+//! Parts that the programs `thiscpu` and `thiscpu-top` share: not a stable interface.
 //!
 //! - [`find`]: segments by name, by process and by directory;
 //! - [`manual`]: man pages and completions;

@@ -1,4 +1,4 @@
-//! What packages install beside a program: completions and man pages.
+//! Completions and man pages, which packages install beside a program.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! How a segment is: its room, and its damage.
+//! The health of a segment: its room, and its damage.
 
 use crate::numbers::{bytes, percent};
 use crate::sample::Sample;

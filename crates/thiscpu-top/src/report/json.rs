@@ -7,18 +7,23 @@ use serde_json::{Value, json};
 use crate::sample::{Budget, Process, Reading, Series, processes};
 use crate::session::Session;
 
-/// Returns all objects that fit the filter by their names, and the health of the segment.
-pub(super) fn to_json(session: &mut Session) -> Value {
-    let rows = session.matching.rows.clone();
-    let budgets = session.matching.budgets.clone();
+/// Reads all objects that fit the filter.
+pub(super) fn read(session: &mut Session) {
     if session.stale.is_none() {
-        session.sample.read_rows(rows.iter().copied());
+        let budgets = session.matching.budgets.clone();
+        session.sample.read_rows(session.matching.rows.iter().copied());
         session.participants(&budgets);
     }
-    let sample = &session.sample;
+}
+
+/// Returns all objects that fit the filter by their names, and the health of the segment.
+pub(super) fn to_json(session: &mut Session) -> Value {
+    read(session);
+    let (sample, rows, budgets) =
+        (&session.sample, &session.matching.rows, &session.matching.budgets);
     let mut in_group = None;
     let mut objects = Vec::new();
-    for row in rows {
+    for &row in rows {
         let series = sample.rows[row as usize].series;
         // A group has all its counters in one place.
         if in_group.replace(series) != Some(series) {

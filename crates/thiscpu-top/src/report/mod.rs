@@ -22,9 +22,8 @@ pub(crate) enum Form {
 
 /// Prints looks until there is no reader, and returns whether the last one is bad.
 ///
-/// A look is bad if it is stale or tells damage.
-/// Prints at most `count` of them. The first one comes after an interval, because rates need two
-/// looks.
+/// A look is bad if it is stale or tells damage. Prints at most `count` of them. The first one
+/// comes after an interval, because rates need two looks.
 pub(crate) fn print(
     session: &mut Session,
     form: Form,
@@ -33,7 +32,7 @@ pub(crate) fn print(
 ) -> Result<bool> {
     session.begin_tick();
     if !interval.is_zero() {
-        text_of(session, form);
+        read(session, form);
     }
     let mut printed = 0;
     while count.is_none_or(|count| printed < count) {
@@ -50,6 +49,14 @@ pub(crate) fn print(
         printed += 1;
     }
     Ok(session.stale.is_some() || session.sample.damaged > 0)
+}
+
+/// Reads the values of a first look, from which rates are counted.
+fn read(session: &mut Session, form: Form) {
+    match form {
+        Form::Text(rows_max) => drop(table::to_text(session, rows_max)),
+        Form::Json => json::read(session),
+    }
 }
 
 fn text_of(session: &mut Session, form: Form) -> String {

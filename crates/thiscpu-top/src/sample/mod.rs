@@ -15,7 +15,9 @@ use thiscpu::{ObjectKind, SegmentView};
 pub(crate) use budgets::{Budget, Process, processes};
 pub(crate) use series::{Reading, Series};
 
-/// The most rows of counters. Only a hostile segment has more: groups that share their bytes.
+/// The most rows of counters, which bounds the memory for a hostile segment.
+///
+/// A segment with more shows the first ones by name.
 const ROWS_MAX: usize = 1 << 22;
 /// The share of time that lists of objects may take: one in this number.
 const SCAN_SHARE: u32 = 50;
