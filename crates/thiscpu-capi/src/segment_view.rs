@@ -79,8 +79,8 @@ pub struct ThiscpuBudgetParticipant {
     /// The units of the budget that it holds; 0 if it has released more than it held.
     ///
     /// Exact if the process has ended, unless others change the pool during each of 100 looks.
-    /// Otherwise units that it acquires or releases meanwhile may be counted, or not. If a release
-    /// was killed on its way to the pool, its units may not count, although they are not free yet.
+    /// Otherwise units that it acquires or releases meanwhile may be counted, or not. The units of
+    /// a release count until they are free, also if the process was killed in it.
     pub held: u64,
     /// Whether the process still exists, running or stopped.
     ///

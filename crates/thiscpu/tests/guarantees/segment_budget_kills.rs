@@ -242,8 +242,11 @@ fn killed_releases_serve_waiters() {
         let mut held = [vec![], vec![]];
         for image in images_of(&two.segment, || act(&two)) {
             for dead in [&[0][..], &[0, 2]] {
-                let (_, all) = participants_of(&image, dead);
+                let (state, all) = participants_of(&image, dead);
                 let [own, other, waiter] = all[..] else { panic!("three participants") };
+                let taken = state.limit as i64 - state.free;
+                let all_held = (own.held + other.held + waiter.held) as i64;
+                assert!(!state.is_exact || taken == all_held, "{what}: {all:?}, {state:?}");
                 assert!(other.held == OTHERS && !own.is_alive, "{what}: {all:?}");
                 assert_eq!(waiter.is_alive, dead.len() == 1, "{what}: {all:?}");
                 [own, waiter].iter().zip(&mut held).for_each(|(it, held)| held.push(it.held));

@@ -197,7 +197,8 @@ impl Worker<'_> {
             Op::Instant(seen, _) => *seen = budgets.instant(0, me),
             Op::SetLimit(limit) => budgets.set_limit(0, *limit),
             Op::Close => budgets.close(0),
-            Op::Release(_, n) => budgets.release(0, me, *n),
+            Op::Release(_, n) if model::choose(2) == 0 => budgets.release(0, me, *n),
+            Op::Release(_, n) => budgets.release_at_once(0, me, *n),
             Op::Reclaim(_) => unreachable!("no process plans that"),
         }
         *self.pending.lock().expect("no panic") = None;

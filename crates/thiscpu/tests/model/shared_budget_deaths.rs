@@ -91,6 +91,11 @@ fn release(scene: Scene, n: u64) -> i64 {
     -(n as i64)
 }
 
+fn release_at_once(scene: Scene, n: u64) -> i64 {
+    scene.budgets.release_at_once(0, scene.victim, n);
+    -(n as i64)
+}
+
 /// Waits for units, and gives up after two looks.
 fn wait(scene: Scene, n: u64) -> i64 {
     let mut wait = scene.budgets.enqueue(0, scene.victim, n);
@@ -109,7 +114,7 @@ fn wait(scene: Scene, n: u64) -> i64 {
     }
 }
 
-const CASES: [Case; 15] = [
+const CASES: [Case; 17] = [
     ("acquire of credit", nothing_more, |scene| acquire(scene, 1)),
     ("acquire with a batch", nothing_more, |scene| {
         model::run_on(1);
@@ -127,6 +132,7 @@ const CASES: [Case; 15] = [
     ("refusal", nothing_more, |scene| acquire(scene, LIMIT)),
     ("release to a pair", nothing_more, |scene| release(scene, 1)),
     ("release to the pool", Scene::acquire_rest_of, |scene| release(scene, 5)),
+    ("release to a closed pair", Scene::acquire_rest_of, |scene| release_at_once(scene, 5)),
     ("look", nothing_more, |scene| {
         scene.budgets.instant(0, scene.victim);
         0
@@ -147,6 +153,7 @@ const CASES: [Case; 15] = [
     ("wait that is canceled", Scene::acquire_rest_of, |scene| wait(scene, 1)),
     ("wait behind another", let_other_wait, |scene| wait(scene, 1)),
     ("release to a waiter", let_other_wait, |scene| release(scene, 5)),
+    ("release to a closed pair, for a waiter", let_other_wait, |scene| release_at_once(scene, 5)),
 ];
 
 impl Scene {

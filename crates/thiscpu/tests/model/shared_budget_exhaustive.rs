@@ -34,6 +34,11 @@ fn release(me: Process, n: u64) {
     BUDGETS.release(0, me, n);
 }
 
+/// Releases without a look whether the pair is closed.
+fn release_at_once(me: Process, n: u64) {
+    BUDGETS.release_at_once(0, me, n);
+}
+
 /// Opens a process's pair on a CPU, with credit.
 fn open_pair(me: Process, cpu: usize) {
     model::run_on(cpu);
@@ -107,6 +112,40 @@ fn release_to_pair_that_closes_is_not_lost() {
         assert!(available == LIMIT || available == LIMIT - 1, "{available}");
         releaser.join();
         acquire(a, LIMIT);
+    });
+}
+
+// All pairs are closed. One thread of a process releases to one, and another acquires there.
+#[test]
+fn release_to_closed_pair_is_not_lost() {
+    in_every_order(2, || {
+        let [a, b] = attach();
+        acquire(b, 2);
+        assert_eq!(free(a), LIMIT as i64 - 2);
+        let releaser = model::spawn(0, move || release_at_once(b, 1));
+        acquire(b, 1);
+        let available = try_acquire(a, LIMIT + 1).expect_err("above the limit").available();
+        assert!(available == LIMIT - 2 || available == LIMIT - 3, "{available}");
+        releaser.join();
+        assert_eq!(free(a), LIMIT as i64 - 2);
+    });
+}
+
+// A waiter joins the queue while units are released to a closed pair: it is granted or woken.
+#[test]
+fn release_to_closed_pair_is_seen_by_new_waiter() {
+    in_every_order(1, || {
+        let [a, b] = attach();
+        acquire(b, LIMIT);
+        assert_eq!(free(a), 0);
+        let releaser = model::spawn(0, move || release_at_once(b, 2));
+        let wait = match BUDGETS.enqueue(0, a, 2) {
+            WaitResult::Waiting(place) => BUDGETS.wait(0, a, place),
+            over => over,
+        };
+        assert!(matches!(wait, WaitResult::Granted), "{wait:?}");
+        releaser.join();
+        assert_eq!(free(a), 0);
     });
 }
 

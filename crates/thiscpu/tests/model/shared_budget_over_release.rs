@@ -25,7 +25,10 @@ fn run(budgets: &'static Budgets, me: Process, is_wrong: bool) {
     }
     if is_wrong {
         for _ in 0..EXCESS / 2 {
-            budgets.release(0, me, 2);
+            match model::choose(2) {
+                0 => budgets.release(0, me, 2),
+                _ => budgets.release_at_once(0, me, 2),
+            }
         }
     }
 }

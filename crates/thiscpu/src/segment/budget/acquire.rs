@@ -11,14 +11,22 @@ use crate::budget::TryAcquireError;
 const SHARED_OPERATIONS: u64 = if cfg!(thiscpu_model) { 8 } else { 64 };
 
 impl Pairs {
+    /// Returns whether the pair of a participant in a lane is open.
+    #[cfg(not(thiscpu_model))]
+    pub(crate) fn is_open(&self, me: Participant, lane: u32) -> bool {
+        self.get(me.slot, lane).is_some_and(|pair| pair.first().is_open())
+    }
+
     /// Acquires `n` units, if a participant has the credit in a lane.
     pub(crate) fn acquire(&self, me: Participant, lane: u32, n: u64) -> bool {
         self.get(me.slot, lane).is_some_and(|pair| pair.acquire(n))
     }
 
     /// Releases `n` units to the pair of a participant in a lane, if the pair is open.
-    pub(crate) fn release(&self, me: Participant, lane: u32, n: u64) -> Released {
-        self.get(me.slot, lane).map_or(Released::Closed, |pair| pair.release(n))
+    ///
+    /// `looks` as in [`Pair::release`](super::Pair::release).
+    pub(crate) fn release(&self, me: Participant, lane: u32, n: u64, looks: bool) -> Released {
+        self.get(me.slot, lane).map_or(Released::Closed, |pair| pair.release(n, looks))
     }
 }
 
@@ -43,7 +51,7 @@ impl Parts<'_> {
     /// Releases `n` units that this participant holds. A public budget calls both parts itself.
     #[cfg(any(thiscpu_model, test))]
     pub(crate) fn release(&self, me: Participant, lane: u32, n: u64, world: &impl World) {
-        match self.pairs.release(me, lane, n) {
+        match self.pairs.release(me, lane, n, true) {
             Released::Done => {}
             released => self.release_slow(me, lane, n, released, world),
         }
@@ -152,6 +160,9 @@ impl Parts<'_> {
         if n > UNITS_MAX {
             return self.count_over_released(me.slot, n, world);
         }
+        // A recall must find the units, also if they are stray. If the process is killed before
+        // this, its slot has used the budget before, or it held none of them.
+        self.use_slot(me.slot);
         if released == Released::Stray {
             self.pull_stray(me, lane, world);
             self.discard_excess_if_above_limit(self.settle(world).units(), world);
@@ -160,7 +171,6 @@ impl Parts<'_> {
         if n == 0 {
             return;
         }
-        self.use_slot(me.slot);
         let mut has_discarded = false;
         loop {
             let now = self.settle(world);

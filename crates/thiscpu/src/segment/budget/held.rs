@@ -2,11 +2,14 @@
 //!
 //! An operation that the pool names is committed, but perhaps not applied to its pair. A process
 //! that can write applies it first. A reader counts the pair as it will be.
+//!
+//! A release that meets a closed pair leaves its units there as credit, and pulls them. They count
+//! as held until the commit of that pull, or until an operation opens the pair.
 
 use super::limit::LOOKS_MAX;
 use super::memory::Parts;
 use super::pair::{Pair, Words};
-use super::pool::{Kind, State};
+use super::pool::{Kind, Mode, State};
 
 impl Parts<'_> {
     /// Returns the units that callers of a slot's participant hold; 0 if they released too much.
@@ -42,10 +45,25 @@ impl Parts<'_> {
                 && !words.is_stamped(now)
                 && self.record.pool.is_still(now);
             let words = if is_unapplied { words.after(now) } else { words };
-            words.first().held() as i32
+            let first = words.first();
+            let stray = if first.is_open() { 0 } else { first.credit() };
+            let is_pulled = self.is_pulled_stray(now, (slot, lane), words);
+            let pulled = if is_pulled { words.out() } else { 0 };
+            (first.held() as i32).wrapping_add((stray + pulled) as i32)
         });
         // One CPU acquires and another releases, so held of one pair may wrap around.
         held.fold(0, i32::wrapping_add)
+    }
+
+    /// Returns whether a pull has taken units of a release from a pair, and the pool lacks them.
+    ///
+    /// If the mode lets pairs be open, they may be credit of an open pair, and do not count.
+    fn is_pulled_stray(&self, now: State, pair: (u32, u32), words: Words) -> bool {
+        now.kind() == Kind::Pull
+            && now.pair() == pair
+            && words.is_stamped(now)
+            && !matches!(now.mode(), Mode::PerCpu | Mode::Recall)
+            && self.record.pool.is_still(now)
     }
 
     /// Returns the slot and the lane whose held units the operation of a state changes.
@@ -81,7 +99,7 @@ fn load_of_one_version(pair: &Pair) -> Words {
 mod tests {
     use super::super::pool::{Mode, Operation};
     use super::super::slot::Alone;
-    use super::super::{Pairs, Participant, Record, Slot, SlotState, Slots};
+    use super::super::{Pairs, Participant, Record, Released, Slot, SlotState, Slots};
     use super::*;
 
     /// Commits an operation, which changes the pool's units, and leaves it unapplied.
@@ -132,6 +150,24 @@ mod tests {
         // More than the participant holds.
         budget.release(other, 0, 7, &Alone);
         assert_held([0, 0]);
+    }
+
+    #[test]
+    fn release_to_closed_pair_counts_as_held_until_pool_has_its_units() {
+        with_budget(|budget, _| {
+            let one = Participant { slot: 0, generation: 0 };
+            commit_only(budget, -30, Operation::on_pair(Kind::Take, 30, (0, 1)));
+            budget.settle(&Alone);
+            assert_eq!(budget.pairs.release(one, 1, 10, false), Released::Stray);
+            assert_eq!(budget.held_by(0, true), 30, "added");
+            commit_only(budget, 0, Operation::on_pair(Kind::Pull, 0, (0, 1)));
+            assert_eq!(budget.held_by(0, true), 30, "named by the pool");
+            let pair = budget.pairs.get(0, 1).expect("a pair");
+            assert_eq!(budget.apply(pair, budget.record.pool.load(), 0), Some(10));
+            assert_eq!(budget.held_by(0, true), 30, "pulled");
+            assert_eq!(budget.settle(&Alone).units(), 80);
+            assert_eq!(budget.held_by(0, true), 20, "in the pool");
+        });
     }
 
     // Between the load of the pool and that of the pair, others commit and apply more.

@@ -2,7 +2,7 @@
 
 use super::limit::Instant;
 use super::memory::{Pairs, Parts, Record, Slots};
-use super::pair::Pair;
+use super::pair::{Pair, Released};
 use super::reclaim::{free_slot_of_dead, reclaim_all};
 use super::slot::{Participant, Slot, SlotState, World};
 use super::wait::{Wait, Waiting};
@@ -128,6 +128,15 @@ impl<const LIMIT: u64, const N: usize, const SLOTS: usize> SharedBudgets<LIMIT, 
     /// Releases units on this thread's CPU.
     pub fn release(&self, budget: usize, me: Process, n: u64) {
         self.parts(budget).release(me.0, Self::lane(), n, self);
+    }
+
+    /// Releases units on this thread's CPU, without a look whether the pair is closed.
+    pub fn release_at_once(&self, budget: usize, me: Process, n: u64) {
+        let (parts, lane) = (self.parts(budget), Self::lane());
+        match parts.pairs.release(me.0, lane, n, false) {
+            Released::Done => {}
+            released => parts.release_slow(me.0, lane, n, released, self),
+        }
     }
 
     /// Returns the limit and the free units at one instant.

@@ -34,7 +34,7 @@ pub(crate) enum Released {
     Done,
     /// The pair is closed: nothing has happened.
     Closed,
-    /// The pair was closed meanwhile, or has more credit than any budget: a pull must follow.
+    /// The pair was closed, or has more credit than any budget: a pull must follow.
     Stray,
 }
 
@@ -186,12 +186,14 @@ impl Pair {
 
     /// Releases `n` units to the pair, if it is open.
     ///
-    /// One addition to the first word, which is the commit if its old value was open.
+    /// One addition to the first word, which is the commit if its old value was open. If `looks`,
+    /// it adds nothing to a pair that is already closed. A load from a word that a locked
+    /// instruction has just changed waits for it, and delays the next one.
     ///
     /// Returns `Closed`, and does nothing, if `n` is so large that it might not fit into the pair.
     #[inline(always)]
-    pub(crate) fn release(&self, n: u64) -> Released {
-        if n > RELEASE_MAX || !self.first().is_open() {
+    pub(crate) fn release(&self, n: u64, looks: bool) -> Released {
+        if n > RELEASE_MAX || looks && !self.first().is_open() {
             return Released::Closed;
         }
         let old = First(self.0.add_first(n.wrapping_sub(n << HELD_AT)));

@@ -81,7 +81,7 @@ impl Parts<'_> {
     /// Applies an operation to its pair, and returns what a pull took out.
     ///
     /// `None` if the pool has changed.
-    fn apply(&self, pair: &Pair, now: State, mut patience: u32) -> Option<u64> {
+    pub(super) fn apply(&self, pair: &Pair, now: State, mut patience: u32) -> Option<u64> {
         loop {
             let old = pair.load();
             if old.is_stamped(now) {

@@ -3,17 +3,20 @@
 //! - `error`: why an acquire fails;
 //! - `future`: futures that acquire units;
 //! - `lease`: units that are released when a value is dropped;
+//! - `look`: whether a release looks at its pair first;
 //! - `wait`: waiting for units, in a thread.
 
 pub(in crate::segment) mod error;
 pub(in crate::segment) mod future;
 pub(in crate::segment) mod lease;
+mod look;
 mod wait;
 
 use std::fmt;
 use std::sync::Arc;
 
 use self::error::SharedAcquireError;
+use self::look::LookFirst;
 use crate::budget::TryAcquireError;
 use crate::segment::attached::Segment;
 use crate::segment::budget::{Instant, Pair, Participant, Parts, Released, UNITS_MAX};
@@ -112,6 +115,7 @@ use crate::sys::errno;
 pub struct SharedBudget {
     pub(in crate::segment) at: BudgetAt,
     own_slot: OwnSlot,
+    look_first: LookFirst,
     pub(in crate::segment) member: Arc<Member>,
 }
 
@@ -136,7 +140,8 @@ impl Segment {
         let at = BudgetAt::find_or_make(&member.mapping, name, limit)?;
         member.join().map_err(error)?;
         let own_slot = member.membership().own_slot();
-        Ok(SharedBudget { at, own_slot, member: Arc::clone(member) })
+        let look_first = LookFirst::new();
+        Ok(SharedBudget { at, own_slot, look_first, member: Arc::clone(member) })
     }
 }
 
@@ -228,6 +233,7 @@ impl SharedBudget {
     fn acquire_slow(&self, n: u64) -> Result<(), SharedAcquireError> {
         let (me, lane) = (self.joined()?, self.lane());
         let acquired = self.parts().try_acquire(me, lane, n, &*self.member);
+        self.look_first.set(!self.at.pairs().is_open(me, lane));
         acquired.map_err(|error| self.refused(error))
     }
 
@@ -277,7 +283,7 @@ impl SharedBudget {
     /// Releases `n` units, which another thread of this process may have acquired. Never waits.
     ///
     /// Costs one locked instruction, or two 16-byte exchanges near the limit, and a system call if
-    /// it grants units to a waiter.
+    /// it grants units to a waiter. The first release after a recall costs both and one exchange.
     ///
     /// May be called from signal handlers and after `fork`. In a process that has acquired nothing
     /// since it was forked, it does nothing. A release of more units than the process holds is a
@@ -287,14 +293,14 @@ impl SharedBudget {
     /// there.
     #[inline]
     pub fn release(&self, n: u64) {
-        let cpu = cpu::number();
-        match self.on_own_pair(cpu, |pair| pair.release(n)) {
-            Some(Released::Done) => {}
+        let (cpu, looks) = (cpu::number(), self.look_first.get());
+        match self.on_own_pair(cpu, |pair| pair.release(n, looks)) {
+            Some(Released::Done) if !looks => {}
             other => self.release_slow(cpu, n, other.unwrap_or(Released::Closed)),
         }
     }
 
-    /// Completes a release that the pair of a CPU did not take.
+    /// Completes a release that the pair of a CPU did not take, or that has looked at it first.
     #[cold]
     #[inline(never)]
     fn release_slow(&self, cpu: u32, n: u64, released: Released) {
@@ -303,8 +309,9 @@ impl SharedBudget {
         let released = match lane == cpu {
             true => released,
             // The CPU has no lane.
-            false => self.at.pairs().release(me, lane, n),
+            false => self.at.pairs().release(me, lane, n, self.look_first.get()),
         };
+        self.look_first.set(released != Released::Done);
         if released != Released::Done {
             self.parts().release_slow(me, lane, n, released, &*self.member);
         }
