@@ -1,19 +1,19 @@
 //! Views of segments: bounds that hold, without a write.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 
 use thiscpu::{
-    Bounds, BudgetView, CounterView, Segment, SegmentErrorKind, SegmentView, SharedBudget,
-    SharedCounter,
+    Bounds, BudgetParticipant, BudgetView, CounterView, Segment, SegmentErrorKind, SegmentView,
+    SharedBudget, SharedCounter,
 };
 
-use super::segment_participants::{Holder, LIMIT, budget};
-use crate::common::segment::{Place, file_of, small};
+use super::segment_participants::{Holder, LIMIT, budget, until};
+use crate::common::segment::{Place, file_of, shared_words, small, smallest};
 
 use crate::common::{
-    DEFAULT_ONLY, Scenario, SetOnDrop, TIERS, at_each_step, can_single_step, scale, scenario,
-    together_while,
+    DEFAULT_ONLY, Scenario, SetOnDrop, TIERS, at_each_step, at_every_nth_step, can_single_step,
+    fork, pin, scale, scenario, together_while,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -26,6 +26,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_view::exact_budget_is_of_one_instant_when_limit_changes, DEFAULT_ONLY)
         .needs(can_single_step),
     scenario!(segment_view::participants_are_listed_with_what_they_hold, TIERS),
+    scenario!(segment_view::participant_that_ends_during_a_look_is_listed_whole, DEFAULT_ONLY)
+        .needs(can_single_step)
+        .not_quick(),
     scenario!(segment_view::view_writes_nothing, DEFAULT_ONLY),
 ];
 
@@ -257,4 +260,79 @@ fn exact_budget_is_of_one_instant_when_limit_changes() {
         },
     );
     assert!(stops > 20, "{stops} stops");
+}
+
+/// Returns a budget of which this process holds 70 units, and a view of it.
+fn budget_of_few() -> &'static (SharedBudget, BudgetView) {
+    static HANDLES: OnceLock<(SharedBudget, BudgetView)> = OnceLock::new();
+    HANDLES.get_or_init(|| {
+        // Few participants, at each of which a look loads the slot.
+        let segment = smallest().participants(4).anonymous().expect("a segment");
+        let budget = budget(&segment);
+        budget.try_acquire(70).expect("units are available");
+        (budget, view_of(&segment).budget("budget").expect("the budget"))
+    })
+}
+
+/// The process that ends in a look.
+static VICTIM: AtomicI32 = AtomicI32::new(0);
+
+/// Starts a process that holds 10 units in one lane and 20 in another.
+fn start_victim(budget: &SharedBudget) {
+    let is_ready = &shared_words()[0];
+    let pid = fork::start(|| {
+        for (cpu, units) in [10, 20].into_iter().enumerate() {
+            pin::pin(cpu);
+            budget.try_acquire(units).expect("units are available");
+        }
+        is_ready.store(1, SeqCst);
+        until(|| false);
+    });
+    until(|| is_ready.load(SeqCst) == 1);
+    VICTIM.store(pid, SeqCst);
+}
+
+/// Kills that process, and returns when the kernel has released its lock.
+fn end_victim() {
+    let pid = VICTIM.swap(0, SeqCst);
+    if pid != 0 {
+        let mut status = 0;
+        // SAFETY: the child is this process's own and not reaped yet; the status is valid.
+        let ended = unsafe { (libc::kill(pid, libc::SIGKILL), libc::waitpid(pid, &mut status, 0)) };
+        assert_eq!(ended, (0, pid));
+    }
+}
+
+// Between two steps of a look, the participant ends, and perhaps another process declares it dead,
+// takes its units back and frees the slot.
+fn participant_that_ends_during_a_look_is_listed_whole() {
+    let ends: [(&str, fn()); 2] = [
+        ("killed", end_victim),
+        ("reclaimed", || {
+            end_victim();
+            assert_eq!(budget_of_few().0.acquired(), 70);
+        }),
+    ];
+    let (budget, view) = budget_of_few();
+    for (what, end) in ends {
+        start_victim(budget);
+        let check = |steps, was_stopped, listed: Vec<BudgetParticipant>| {
+            let what = format!("{what} after {steps}: {listed:?}");
+            let [own, others @ ..] = &listed[..] else { panic!("{what}") };
+            assert!(own.is_alive && own.held == 70, "{what}");
+            match others {
+                [] => assert!(was_stopped && what.starts_with("reclaimed"), "{what}"),
+                [other] => assert!(other.held == 30, "{what}"),
+                _ => panic!("{what}"),
+            }
+            end_victim();
+            assert_eq!(budget.acquired(), 70);
+            start_victim(budget);
+        };
+        let distance = if scale::level() == scale::Level::Full { 3 } else { 17 };
+        let stops = at_every_nth_step(distance, || view.participants(), end, check);
+        assert!(stops > 20, "{stops} stops");
+        end_victim();
+        assert_eq!(budget.acquired(), 70);
+    }
 }
