@@ -4,8 +4,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use thiscpu::{Segment, SegmentErrorKind, SharedAcquireError, SharedBudget};
+use thiscpu_test_support::seccomp::install;
 
 use super::segment_participants::{Holder, LIMIT, budget, exhausted, until};
+use crate::common::seccomp::can_filter;
 use crate::common::segment::{Processes, file_of, shared_words, small, small_segment};
 use crate::common::{
     DEFAULT_ONLY, Random, Scenario, TIERS, fork, pin, scale, scenario, signal, together,
@@ -19,6 +21,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_budget::handler_may_release, DEFAULT_ONLY),
     scenario!(segment_budget::waiters_of_all_processes_are_served_in_order, TIERS),
     scenario!(segment_budget::waiters_get_units_of_killed_holders, TIERS),
+    scenario!(segment_budget::waiters_find_grants_whose_wake_is_lost, DEFAULT_ONLY)
+        .needs(can_filter),
     scenario!(segment_budget::killed_waiters_block_nobody, DEFAULT_ONLY),
     scenario!(segment_budget::waits_end_at_their_deadline, DEFAULT_ONLY),
     scenario!(segment_budget::waiters_without_a_place_get_units, DEFAULT_ONLY),
@@ -225,6 +229,39 @@ fn waiters_get_units_of_killed_holders() {
         until(|| budget.acquired() == 0);
     }
     println!("the longest wait after a kill: {longest:?}");
+}
+
+// The kernel kills the releaser in the system call that would wake the waiter.
+fn waiters_find_grants_whose_wake_is_lost() {
+    let budget = budget(&small_segment());
+    let mut delays = vec![];
+    for _ in 0..scale::rounds(20) {
+        let [step, served, ..] = shared_words();
+        let releaser = fork::start(|| {
+            budget.try_acquire(LIMIT).expect("units are available");
+            step.store(1, SeqCst);
+            until(|| step.load(SeqCst) == 2);
+            let no_wakes = [(libc::SYS_futex, libc::SECCOMP_RET_KILL_PROCESS)];
+            install(no_wakes, libc::SECCOMP_RET_ALLOW).expect("a filter");
+            budget.release(LIMIT);
+        });
+        until(|| step.load(SeqCst) == 1);
+        let waiter = Processes::start(1, |_| {
+            budget.acquire(70).expect("open");
+            served.store(1, SeqCst);
+        });
+        until(|| budget.waiters() == 1);
+        step.store(2, SeqCst);
+        fork::finish(releaser).expect_err("killed before its wake");
+        let lost = Instant::now();
+        until(|| served.load(SeqCst) == 1);
+        delays.push(lost.elapsed());
+        waiter.finish();
+        until(|| budget.acquired() == 0);
+    }
+    delays.sort_unstable();
+    let (median, longest) = (delays[delays.len() / 2], delays[delays.len() - 1]);
+    println!("{} lost wakes, which delayed by {median:?}, at most by {longest:?}", delays.len());
 }
 
 fn killed_waiters_block_nobody() {
