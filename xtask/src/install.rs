@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Builds the examples like their readers: in C by make and pkg-config, in C++ by CMake.
+    /// Builds the examples like their readers: in C by make and pkg-config, in both by CMake.
     #[test]
     fn compilers_find_installed_files() {
         let sh = Shell::new().unwrap();
@@ -285,9 +285,15 @@ mod tests {
         let _libraries = sh.push_env("LD_LIBRARY_PATH", &lib);
 
         let c = examples.join("c");
+        // Each run fails unless all requests are counted and all units come back.
+        let run_in = |directory: &str| {
+            for program in ["requests", "workers"] {
+                cmd!(sh, "{directory}/{program}").quiet().ignore_stdout().run().unwrap();
+            }
+        };
         let make = || cmd!(sh, "make --always-make -f {c}/Makefile VPATH={c}").quiet();
         let uses_shared = || {
-            cmd!(sh, "./requests").quiet().ignore_stdout().run().unwrap();
+            run_in(".");
             // The name changes with the interface.
             let needs = cmd!(sh, "readelf -d requests").quiet().read().unwrap();
             needs.contains(&format!("[libthiscpu.so.{}]", interface()))
@@ -301,6 +307,18 @@ mod tests {
             .run()
             .unwrap();
         assert!(!uses_shared());
+
+        let build = |project: &Path, built: &str| {
+            let found = "-DCMAKE_PREFIX_PATH";
+            cmd!(sh, "cmake -S {project} -B {built} {found}={prefix}")
+                .quiet()
+                .ignore_stdout()
+                .run()
+                .unwrap();
+            cmd!(sh, "cmake --build {built}").quiet().ignore_stdout().run().unwrap();
+        };
+        build(&c, "c");
+        run_in("c");
 
         // Series, by pkg-config and by CMake.
         let source = "#include <thiscpu_metrics.h>\nint main(void) {\n\
@@ -318,13 +336,7 @@ mod tests {
         let project = STATIC_PROJECT.replace("EXAMPLE", &cpp.display().to_string());
         sh.write_file("CMakeLists.txt", project).unwrap();
         for (project, built) in [(&*cpp, "shared"), (place.path(), "static")] {
-            let found = "-DCMAKE_PREFIX_PATH";
-            cmd!(sh, "cmake -S {project} -B {built} {found}={prefix}")
-                .quiet()
-                .ignore_stdout()
-                .run()
-                .unwrap();
-            cmd!(sh, "cmake --build {built}").quiet().ignore_stdout().run().unwrap();
+            build(project, built);
             cmd!(sh, "{built}/tenants").quiet().ignore_stdout().run().unwrap();
         }
     }
