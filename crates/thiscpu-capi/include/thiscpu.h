@@ -23,6 +23,9 @@
  *   thiscpu_shared_budget      SharedBudget       a limit in a segment that processes share
  *   thiscpu_shared_lease       SharedOwnedLease   units of such a limit
  *   thiscpu_shared_acquire     SharedAcquireOwned a request for units of such a limit
+ *   thiscpu_shared_family      SharedFamily       counters with labels in a segment's registry
+ *   thiscpu_shared_series      SharedSeries       one of them
+ *   thiscpu_scrape             Scrape             the values of all of them at one instant
  *   thiscpu_segment_view       SegmentView        a segment that a process can only read
  *   thiscpu_counter_view       CounterView        a counter in a view
  *   thiscpu_budget_view        BudgetView         a budget in a view
@@ -507,6 +510,17 @@ typedef struct thiscpu_prefilled thiscpu_prefilled;
 typedef struct thiscpu_reserve thiscpu_reserve;
 
 /**
+ * The values of all series of a segment's registry at one instant. Rust: `Scrape`.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_scrape_destroy`.
+ * - Lifetime: from `thiscpu_scrape_create` to `thiscpu_scrape_destroy`. It keeps no segment
+ *   attached.
+ * - Signal handlers: none of its functions is allowed.
+ * - After `fork`: the child has a scrape of its own.
+ */
+typedef struct thiscpu_scrape thiscpu_scrape;
+
+/**
  * Memory that processes share, and the objects in it. Rust: `Segment`.
  *
  * A segment is a file on a tmpfs, such as /dev/shm, or a file without a name that children
@@ -615,6 +629,21 @@ typedef struct thiscpu_shared_counter thiscpu_shared_counter;
 typedef struct thiscpu_shared_counters thiscpu_shared_counters;
 
 /**
+ * A family of counters in a segment's registry. Rust: `SharedFamily`.
+ *
+ * It has a name, and labels. For each combination of values there is a series. The segment must
+ * have been created with `series` in its options. Any process inserts families and series, without
+ * a lock. A process may be killed at any instruction of an insert.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_shared_family_close`.
+ * - Lifetime: from `thiscpu_shared_family_open` to `thiscpu_shared_family_close`. The family stays
+ *   in the segment.
+ * - Signal handlers: none of its functions is allowed.
+ * - After `fork`: the child has the handle of its parent.
+ */
+typedef struct thiscpu_shared_family thiscpu_shared_family;
+
+/**
  * Units of a shared budget, released with their handle. Rust: `SharedOwnedLease`.
  *
  * A lease keeps the segment attached, even after `thiscpu_shared_budget_destroy`. If the process
@@ -628,6 +657,19 @@ typedef struct thiscpu_shared_counters thiscpu_shared_counters;
  *   nothing.
  */
 typedef struct thiscpu_shared_lease thiscpu_shared_lease;
+
+/**
+ * A counter in a family of a segment's registry. Rust: `SharedSeries`.
+ *
+ * It is only added to.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_shared_series_close`.
+ * - Lifetime: from `thiscpu_shared_series_open` to `thiscpu_shared_series_close`. The series stays
+ *   in the segment.
+ * - Signal handlers: `_add` and `_sum`.
+ * - After `fork`: the child shares the series with its parent.
+ */
+typedef struct thiscpu_shared_series thiscpu_shared_series;
 
 /**
  * A stack (last in, first out) of nodes per CPU. Rust: `PerCpuStack`.
@@ -825,6 +867,13 @@ typedef struct thiscpu_segment_options {
    * A user whose files are trusted, besides this process's own user and root.
    */
   uint32_t owner;
+  /**
+   * The number of series that a new segment's registry has room for; up to 4,194,304.
+   *
+   * The default is no registry. It comes on top of `max_bytes`: 12 to 24 bytes for each series
+   * at once, then 64 bytes or more for a series that is made, and 32 in each lane.
+   */
+  uint32_t series;
 } thiscpu_segment_options;
 
 /**
@@ -884,6 +933,90 @@ typedef struct thiscpu_budget_state {
    */
   bool is_closed;
 } thiscpu_budget_state;
+
+/**
+ * How much of a segment's registry is in use; see `thiscpu_segment_registry_usage`.
+ */
+typedef struct thiscpu_registry_usage {
+  /**
+   * How many series the registry was created for.
+   */
+  uint64_t capacity;
+  /**
+   * The number of series. It can exceed the capacity by up to 64.
+   */
+  uint64_t series;
+  /**
+   * The number of families.
+   */
+  uint64_t families;
+  /**
+   * How many inserts failed, because there was no room or memory.
+   */
+  uint64_t refused;
+} thiscpu_registry_usage;
+
+/**
+ * What a scrape has; see `thiscpu_scrape_info`.
+ */
+typedef struct thiscpu_scrape_info {
+  /**
+   * The number of series.
+   */
+  size_t samples;
+  /**
+   * The number of families and series that are damaged, and left out; at most a thousand.
+   */
+  size_t damaged;
+  /**
+   * How many inserts failed until then, because there was no room or memory.
+   */
+  uint64_t refused;
+  /**
+   * Whether all values are exact. Otherwise all bounds hold at one instant.
+   */
+  bool is_exact;
+} thiscpu_scrape_info;
+
+/**
+ * Bytes of UTF-8 that a scrape has. They may contain zeros, and none follows them.
+ */
+typedef struct thiscpu_text {
+  /**
+   * The first byte.
+   */
+  const char *bytes;
+  /**
+   * The number of bytes.
+   */
+  size_t len;
+} thiscpu_text;
+
+/**
+ * A series in a scrape; see `thiscpu_scrape_sample`.
+ */
+typedef struct thiscpu_sample {
+  /**
+   * The name of the family, which ends in `_total`.
+   */
+  struct thiscpu_text name;
+  /**
+   * The help text of the family.
+   */
+  struct thiscpu_text help;
+  /**
+   * The lowest value that the series can have had. It is the exact value if it equals `high`.
+   */
+  uint64_t low;
+  /**
+   * The highest value that the series can have had.
+   */
+  uint64_t high;
+  /**
+   * The number of labels, without those that have empty values.
+   */
+  size_t labels;
+} thiscpu_sample;
 
 #ifdef __cplusplus
 extern "C" {
@@ -3175,6 +3308,240 @@ enum thiscpu_status thiscpu_shared_acquire_take(struct thiscpu_shared_acquire *a
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_shared_acquire_destroy(struct thiscpu_shared_acquire *acquire);
+
+/**
+ * Finds the family of counters of a name in a segment, or makes it, and stores its handle.
+ *
+ * `labels` has the names of `count` labels. The rules for names are those of Prometheus. The name
+ * gets the suffix `_total` unless it has it. Labels have an order, and there are at most 64. The
+ * process that makes the family decides about its help text.
+ *
+ * - NULL: allowed for `labels` if `count` is 0.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_NAME`, `INVALID_SEGMENT`, `SEGMENT_FULL`;
+ *   `NO_SUCH_OBJECT` if the segment has no registry; `WRONG_KIND` if the family has another type
+ *   or other labels; `SYSTEM` with `errno`.
+ * - Blocks: while the system takes memory for the file.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_family_open(struct thiscpu_segment *segment,
+                                               const char *name,
+                                               const char *help,
+                                               const char *const *labels,
+                                               size_t count,
+                                               struct thiscpu_shared_family **family);
+
+/**
+ * Finds the family of counters of a name in a segment, and stores its handle.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_NAME`, `INVALID_SEGMENT`, `WRONG_KIND`;
+ *   `NO_SUCH_OBJECT` if there is no such family, or no registry; `SYSTEM` with `errno`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_family_find(struct thiscpu_segment *segment,
+                                               const char *name,
+                                               struct thiscpu_shared_family **family);
+
+/**
+ * Closes a handle, which no thread may use during or after this call. The family stays.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_family_close(struct thiscpu_shared_family *family);
+
+/**
+ * Finds the series of some values in a family, or makes it, and stores its handle.
+ *
+ * `values` has `count` values, one for each label, of up to 64 KiB. An empty value stands for no
+ * label. Keep the handle of a series that is counted often.
+ *
+ * - NULL: allowed for `values` if `count` is 0.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_SEGMENT`, `SEGMENT_FULL`; `INVALID_NAME`
+ *   if a value is not UTF-8 or too long, or if there is another number of labels; `SYSTEM` with
+ *   `errno`.
+ * - Blocks: while the system takes memory for the file.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_series_open(struct thiscpu_shared_family *family,
+                                               const char *const *values,
+                                               size_t count,
+                                               struct thiscpu_shared_series **series);
+
+/**
+ * Finds the series of some values in a family, and stores its handle.
+ *
+ * - NULL: allowed for `values` if `count` is 0.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_NAME`, `INVALID_SEGMENT`;
+ *   `NO_SUCH_OBJECT` if there is no such series; `SYSTEM` with `errno`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_series_find(struct thiscpu_shared_family *family,
+                                               const char *const *values,
+                                               size_t count,
+                                               struct thiscpu_shared_series **series);
+
+/**
+ * Closes a handle, which no thread may use during or after this call. The series stays.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_shared_series_close(struct thiscpu_shared_series *series);
+
+/**
+ * Adds `n` to a series.
+ *
+ * More than 2^63 - 1 counts as that number. Costs one locked instruction on a cache line of this
+ * CPU, and about twice that for amounts from 32,768 on.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_shared_series_add(struct thiscpu_shared_series *series, uint64_t n);
+
+/**
+ * Stores the exact value of a series at one instant of the call in `*sum`.
+ *
+ * It wraps around at 2^64. Read many series by `thiscpu_scrape_create`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: allowed.
+ */
+enum thiscpu_status thiscpu_shared_series_sum(struct thiscpu_shared_series *series, uint64_t *sum);
+
+/**
+ * Stores in `*usage` how much of a segment's registry is in use.
+ *
+ * Costs a load for each entry of the index, of which there are up to three for each series.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `INVALID_SEGMENT`; `NO_SUCH_OBJECT` if the segment has no
+ *   registry.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_registry_usage(struct thiscpu_segment *segment,
+                                                   struct thiscpu_registry_usage *usage);
+
+/**
+ * Reads all series of a segment at one instant, and stores a scrape in `*scrape`.
+ *
+ * Series that are inserted meanwhile may be missing. Costs, for each lane, an exchange and a few
+ * loads for each series, and memory for the result.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_SEGMENT`; `NO_SUCH_OBJECT` if the segment
+ *   has no registry; `SYSTEM` with `errno`.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_scrape_create(struct thiscpu_segment *segment,
+                                          struct thiscpu_scrape **scrape);
+
+/**
+ * Reads bounds of all series of a view at one instant, and stores a scrape in `*scrape`.
+ *
+ * Of a series that nobody changes meanwhile, both bounds are the exact value. They are 0 and
+ * `UINT64_MAX` if the value is unknown: it has exceeded 2^63 - 1, or adders kept saving large
+ * amounts.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `INVALID_SEGMENT`; `NO_SUCH_OBJECT` if the segment
+ *   has no registry.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_scrape_create_by_view(struct thiscpu_segment_view *view,
+                                                  struct thiscpu_scrape **scrape);
+
+/**
+ * Destroys a scrape, whose texts are not valid any more.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_scrape_destroy(struct thiscpu_scrape *scrape);
+
+/**
+ * Stores in `*info` how many series a scrape has, and what it lacks.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_scrape_info(struct thiscpu_scrape *scrape,
+                                        struct thiscpu_scrape_info *info);
+
+/**
+ * Stores series `index` of a scrape in `*sample`. Series of one family follow each other.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if the index is too large.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_scrape_sample(struct thiscpu_scrape *scrape,
+                                          size_t index,
+                                          struct thiscpu_sample *sample);
+
+/**
+ * Stores the name and the value of label `label` of series `index` in `*name` and `*value`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `OUT_OF_RANGE` if an index is too large.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_scrape_label(struct thiscpu_scrape *scrape,
+                                         size_t index,
+                                         size_t label,
+                                         struct thiscpu_text *name,
+                                         struct thiscpu_text *value);
+
+/**
+ * Stores bounds of one series of a view in `*bounds`.
+ *
+ * As `thiscpu_counter_view_bounds` does.
+ *
+ * - NULL: allowed for `values` if `count` is 0.
+ * - Returns: `OK`, `NULL_POINTER`, `INVALID_NAME`, `INVALID_SEGMENT`, `WRONG_KIND`;
+ *   `NO_SUCH_OBJECT` if there is no such series, or no registry.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_view_series_bounds(struct thiscpu_segment_view *view,
+                                                       const char *family,
+                                                       const char *const *values,
+                                                       size_t count,
+                                                       struct thiscpu_bounds *bounds);
+
+/**
+ * Stores in `*usage` how much of a view's registry is in use.
+ *
+ * As `thiscpu_segment_registry_usage` does.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `INVALID_SEGMENT`; `NO_SUCH_OBJECT` if the segment has no
+ *   registry.
+ * - Blocks: never for long.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_segment_view_registry_usage(struct thiscpu_segment_view *view,
+                                                        struct thiscpu_registry_usage *usage);
 
 /**
  * Prepares the calling thread for a child of `clone(CLONE_VM)` that uses the library.

@@ -137,11 +137,11 @@ impl From<SegmentError> for Status {
             | Kind::Lost => Status::InvalidSegment,
             Kind::ForeignOwner { .. } | Kind::WritableByOthers { .. } => Status::UntrustedSegment,
             Kind::OptionOutOfRange { .. } => Status::OutOfRange,
-            Kind::InvalidName => Status::InvalidName,
-            Kind::OtherKind => Status::WrongKind,
-            Kind::Full => Status::SegmentFull,
+            Kind::InvalidName | Kind::InvalidSeries { .. } => Status::InvalidName,
+            Kind::OtherKind | Kind::OtherFamily(_) => Status::WrongKind,
+            Kind::Full | Kind::RegistryFull => Status::SegmentFull,
             Kind::TooManyParticipants { .. } | Kind::InVforkScope => Status::NoSlot,
-            Kind::NoSuchObject => Status::NoSuchObject,
+            Kind::NoSuchObject | Kind::NoRegistry => Status::NoSuchObject,
             _ => Status::Internal,
         }
     }

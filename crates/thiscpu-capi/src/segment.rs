@@ -53,6 +53,11 @@ pub struct ThiscpuSegmentOptions {
     pub mode: u32,
     /// A user whose files are trusted, besides this process's own user and root.
     pub owner: u32,
+    /// The number of series that a new segment's registry has room for; up to 4,194,304.
+    ///
+    /// The default is no registry. It comes on top of `max_bytes`: 12 to 24 bytes for each series
+    /// at once, then 64 bytes or more for a series that is made, and 32 in each lane.
+    pub series: u32,
 }
 
 /// Returns the options that a caller in C passes.
@@ -66,7 +71,7 @@ unsafe fn options_of(options: *const ThiscpuSegmentOptions) -> Result<SegmentOpt
         return Ok(all);
     }
     // SAFETY: the caller guarantees that the pointer is misaligned or leads to options.
-    let &ThiscpuSegmentOptions { max_bytes, lanes, participants, mode, owner } =
+    let &ThiscpuSegmentOptions { max_bytes, lanes, participants, mode, owner, series } =
         unsafe { deref(options) }?;
     if max_bytes != 0 {
         all.max_bytes(max_bytes);
@@ -83,6 +88,7 @@ unsafe fn options_of(options: *const ThiscpuSegmentOptions) -> Result<SegmentOpt
     if owner != 0 {
         all.owner(owner);
     }
+    all.series(series);
     Ok(all)
 }
 

@@ -24,7 +24,7 @@ use crate::status::Status;
 /// - Signal handlers: `_is_lost`.
 /// - After `fork`: the child has the view of its parent.
 /// - SIGBUS: as `thiscpu_segment`.
-pub struct ThiscpuSegmentView(SegmentView);
+pub struct ThiscpuSegmentView(pub(crate) SegmentView);
 
 /// A counter of a segment that this process can only read. Rust: `CounterView`.
 ///
@@ -90,7 +90,7 @@ pub struct ThiscpuBudgetParticipant {
     pub is_alive: bool,
 }
 
-fn to_c(bounds: Bounds) -> ThiscpuBounds {
+pub(crate) fn to_c(bounds: Bounds) -> ThiscpuBounds {
     let Bounds { low, estimate, high } = bounds;
     ThiscpuBounds { low, estimate, high }
 }

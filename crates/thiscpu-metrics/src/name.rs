@@ -2,17 +2,13 @@
 
 use std::borrow::Cow;
 
+pub(crate) use thiscpu::__internal::names::{NameKind, TOTAL, of_counter};
+use thiscpu::__internal::names::{invalid_character, is_allowed, is_reserved_label};
+
 use crate::error::{Error, Kind};
 
 /// The labels of a series, in the order in which they were given.
 pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];
-
-/// The kind of a name, on which the allowed characters depend.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NameKind {
-    Metric,
-    Label,
-}
 
 /// Checks that Prometheus allows the name of a metric.
 pub(crate) fn check(name: &str) -> Result<(), Error> {
@@ -35,20 +31,6 @@ fn check_label(metric: &str, label: &str) -> Result<(), Error> {
     })
 }
 
-/// Returns the first character that is not allowed, and its position.
-fn invalid_character(kind: NameKind, name: &str) -> Option<(usize, char)> {
-    name.chars().enumerate().find(|&(position, c)| !is_allowed(kind, position, c))
-}
-
-fn is_allowed(kind: NameKind, position: usize, character: char) -> bool {
-    match character {
-        'a'..='z' | 'A'..='Z' | '_' => true,
-        '0'..='9' => position > 0,
-        ':' => kind == NameKind::Metric,
-        _ => false,
-    }
-}
-
 /// Replaces each character that is not allowed with `_`, as other exporters do.
 pub(crate) fn sanitize(kind: NameKind, name: &str) -> Cow<'_, str> {
     if invalid_character(kind, name).is_none() {
@@ -67,7 +49,7 @@ pub(crate) fn series(name: &str, labels: Labels<'_>) -> Result<String, Error> {
     check(name)?;
     for (index, &(label, _)) in labels.iter().enumerate() {
         check_label(name, label)?;
-        if label == "le" || label.starts_with("__") {
+        if is_reserved_label(label) {
             return Err(Error::ReservedLabel { metric: name.to_owned(), label: label.to_owned() });
         }
         if labels[..index].iter().any(|&(other, _)| other == label) {
@@ -103,20 +85,6 @@ pub(crate) fn push_label(label: &str, value: &str, out: &mut String) {
 /// Returns whether Prometheus allows the name of a label.
 pub(crate) fn is_label(label: &str) -> bool {
     !label.is_empty() && invalid_character(NameKind::Label, label).is_none()
-}
-
-/// The suffix of all counters.
-pub(crate) const TOTAL: &str = "_total";
-
-/// Returns the name of a counter, which ends in `_total` in both formats.
-///
-/// OpenMetrics allows no other names, and a series should have one.
-pub(crate) fn of_counter(name: &str) -> Cow<'_, str> {
-    match name.strip_suffix(TOTAL) {
-        Some(family) if !family.is_empty() => Cow::Borrowed(name),
-        _ if name.is_empty() => Cow::Borrowed(name),
-        _ => Cow::Owned(format!("{name}{TOTAL}")),
-    }
 }
 
 /// Returns the name of a metric, as all formats write it.

@@ -124,6 +124,11 @@ pub mod design {
     /// How shared budgets work.
     #[doc = include_str!("../docs/design/shared-budget.md")]
     pub mod shared_budget {}
+    /// How shared registries work.
+    ///
+    /// [`SharedRegistry`]: crate::SharedRegistry
+    #[doc = include_str!("../docs/design/shared-registry.md")]
+    pub mod shared_registry {}
     /// How caches work.
     ///
     /// [`Cache<T>`]: crate::Cache
@@ -176,10 +181,11 @@ pub use ledger::{Account, AccountId, Ledger};
 pub use percpu::{Link, PairWord, PerCpu, PerCpuInt, PerCpuPair, PerCpuStack, PerCpuWord};
 #[cfg(not(thiscpu_model))]
 pub use segment::{
-    BudgetParticipant, BudgetState, BudgetView, CounterView, CountersView, Existing, ObjectKind,
-    Objects, Segment, SegmentError, SegmentErrorKind, SegmentObject, SegmentOptions, SegmentView,
-    SharedAcquire, SharedAcquireError, SharedAcquireOwned, SharedBudget, SharedCounter,
-    SharedCounters, SharedLease, SharedOwnedLease,
+    BudgetParticipant, BudgetState, BudgetView, CounterView, CountersView, Existing,
+    FamilyConflict, ObjectKind, Objects, RegistryUsage, RegistryView, Sample, Scrape, Segment,
+    SegmentError, SegmentErrorKind, SegmentObject, SegmentOptions, SegmentView, SharedAcquire,
+    SharedAcquireError, SharedAcquireOwned, SharedBudget, SharedCounter, SharedCounters,
+    SharedFamily, SharedLease, SharedOwnedLease, SharedRegistry, SharedSeries,
 };
 pub use slab::{
     Cache, CacheBox, CacheInUse, CacheStats, Constructed, ConstructedCache, ConstructedPrefilled,

@@ -56,6 +56,8 @@ const HEADERS: [Header; 2] = [
             "shared_budget",
             "shared_lease",
             "shared_acquire",
+            "shared_registry",
+            "scrape",
             "vfork",
         ],
     },

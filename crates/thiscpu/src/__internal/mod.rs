@@ -27,6 +27,8 @@ use crate::tier::Tier;
 pub use crate::section::{Access, DirectMalloc, Ready};
 #[cfg(not(thiscpu_model))]
 pub use crate::segment::inspect;
+#[cfg(not(thiscpu_model))]
+pub use crate::segment::registry::names;
 pub use crate::slab::arena::free_pages::{
     error_in_slab, forget_slab_changes, have_slabs_changed, is_outside_slab,
 };

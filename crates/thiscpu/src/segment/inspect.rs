@@ -1,6 +1,6 @@
 //! The contents of a segment's file, and whether they fit together, for `thiscpu segment`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::file::budgets::RECORD_BYTES;
 use super::file::directory::hash;
@@ -9,6 +9,8 @@ use super::file::layout::{FORMAT, Layout};
 use super::file::mapping::Mapping;
 use super::file::objects::{ObjectKind, Objects, SegmentObject};
 use super::file::place::{IN_USE, MIXED};
+use super::registry::RegistryUsage;
+use super::registry::walk::{cells_used, walk};
 use super::view::SegmentView;
 use crate::sys::atomic::Ordering::Relaxed;
 
@@ -34,6 +36,8 @@ pub struct Usage {
     pub lane_bytes: u64,
     /// Those that are in use.
     pub lane_bytes_used: u64,
+    /// The use of the registry, if there is one.
+    pub registry: Option<RegistryUsage>,
 }
 
 /// Something in a segment that this library never writes.
@@ -72,6 +76,7 @@ pub fn usage(view: &SegmentView) -> Usage {
         record_bytes_used: header.shared_used.load(Relaxed),
         lane_bytes: layout.lane_bytes,
         lane_bytes_used: header.lane_used.load(Relaxed),
+        registry: view.registry().and_then(|registry| registry.usage()).ok(),
     }
 }
 
@@ -101,6 +106,7 @@ pub fn check(view: &SegmentView) -> Result<Checked, SegmentError> {
     let mapping = view.mapping();
     let mut checked = Checked::default();
     let records = records(mapping, &mut checked)?;
+    let in_registry = check_registry(mapping, &mut checked);
     // After the records: an object takes its bytes before its record is published.
     let usage = usage(view);
     for (part, used, bytes) in [
@@ -113,6 +119,7 @@ pub fn check(view: &SegmentView) -> Result<Checked, SegmentError> {
     }
     let shared_end = mapping.layout.shared_at().saturating_add(usage.record_bytes_used);
     let mut in_records: Vec<_> = records.values().flat_map(record_ranges).collect();
+    in_records.extend(in_registry);
     find_overlaps(&mut checked, "record", &mut in_records, shared_end);
     let mut in_lanes = Vec::new();
     for object in records.values() {
@@ -163,6 +170,45 @@ fn records(
         }
     }
     Ok(records)
+}
+
+/// Checks the registry, if there is one, and returns the bytes of its records.
+fn check_registry(mapping: &Mapping, checked: &mut Checked) -> Vec<Range> {
+    let (mut ranges, mut cells, mut names) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
+    // No entry with a newer cell can be seen before this number, which is loaded later.
+    let mut highest = 0;
+    let walked = walk(mapping, |number, entry| {
+        let part = format!("registry entry {number}");
+        match entry {
+            Err(kind) => checked.add(part, kind.to_string()),
+            Ok(entry) => {
+                let name = entry.name;
+                if !entry.is_reachable {
+                    checked.add(part, format!("no search finds {name:?}"));
+                }
+                if let Some(cell) = entry.cell {
+                    highest = highest.max(cell + 1);
+                    if let Some(other) = cells.insert(cell, name.clone()) {
+                        checked.add(&name, format!("its cell is that of {other:?}"));
+                    }
+                }
+                let [at, end] = entry.record;
+                ranges.push(Range { at, end, of: format!("{name:?}") });
+                if !names.insert((entry.cell.is_some(), name.clone())) {
+                    checked.add(name, "two entries of the registry have this name");
+                }
+            }
+        }
+        checked.faults.len() < FAULTS_MAX
+    });
+    if walked.is_ok() && mapping.layout.series != 0 {
+        let (used, cells) = (cells_used(mapping), mapping.layout.cells());
+        if used > cells || highest > used {
+            let fault = format!("{used} of {cells} cells are in use, and number {highest} too");
+            checked.add("registry", fault);
+        }
+    }
+    ranges
 }
 
 /// Returns whether a search for a name comes to an entry of the index.

@@ -9,11 +9,13 @@
 //! - `lanes`: the protocol of shared counters;
 //! - `member`: this process as a participant;
 //! - `options`: how a segment is created and opened;
+//! - `registry`: named series with labels;
 //! - `shared_budget`: the public budget;
 //! - `view`: segments that a process can only read.
 
 mod budget;
 mod lanes;
+pub(crate) mod registry;
 
 #[cfg(not(thiscpu_model))]
 mod attached;
@@ -43,13 +45,23 @@ pub use self::counter::{SharedCounter, SharedCounters};
 #[cfg(not(thiscpu_model))]
 pub use self::dyn_counters::{DynCountersView, DynSharedCounters};
 #[cfg(not(thiscpu_model))]
-pub use self::file::error::{SegmentError, SegmentErrorKind};
+pub use self::file::error::{FamilyConflict, SegmentError, SegmentErrorKind};
 #[cfg(not(thiscpu_model))]
 pub use self::file::objects::{ObjectKind, Objects, SegmentObject};
 #[cfg(thiscpu_model)]
 pub use self::lanes::SharedCounters;
 #[cfg(not(thiscpu_model))]
 pub use self::options::{Existing, SegmentOptions};
+#[cfg(thiscpu_model)]
+pub use self::registry::SharedNames;
+#[cfg(not(thiscpu_model))]
+pub use self::registry::family::{SharedFamily, SharedSeries};
+#[cfg(not(thiscpu_model))]
+pub use self::registry::scrape::{Sample, Scrape};
+#[cfg(not(thiscpu_model))]
+pub use self::registry::view::RegistryView;
+#[cfg(not(thiscpu_model))]
+pub use self::registry::{RegistryUsage, SharedRegistry};
 #[cfg(not(thiscpu_model))]
 pub use self::shared_budget::SharedBudget;
 #[cfg(not(thiscpu_model))]

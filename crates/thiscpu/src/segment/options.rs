@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::attached::Segment;
 use super::file::error::{SegmentError, SegmentErrorKind};
-use super::file::layout::{BYTES_MAX, LANES_MAX, Layout, PARTICIPANTS_MAX};
+use super::file::layout::{BYTES_MAX, LANES_MAX, Layout, PARTICIPANTS_MAX, SERIES_MAX};
 use super::file::mapping::{Access, Mapping, open_path, system, with_c_path};
 use crate::sys::Host;
 use crate::sys::machine::Machine as _;
@@ -39,13 +39,15 @@ pub struct SegmentOptions {
     lanes: Option<u32>,
     participants: u32,
     max_bytes: Option<u64>,
+    series: u32,
     mode: u32,
     owner: Option<u32>,
 }
 
 impl Default for SegmentOptions {
     fn default() -> Self {
-        SegmentOptions { lanes: None, participants: 64, max_bytes: None, mode: 0o600, owner: None }
+        let (lanes, max_bytes, owner) = (None, None, None);
+        SegmentOptions { lanes, participants: 64, max_bytes, series: 0, mode: 0o600, owner }
     }
 }
 
@@ -78,6 +80,21 @@ impl SegmentOptions {
     /// A program that locks its memory with `mlockall` takes the whole size at once.
     pub fn max_bytes(&mut self, bytes: u64) -> &mut Self {
         self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Gives a new segment a [registry](crate::SharedRegistry) with room for this many series.
+    ///
+    /// The default is 0: no registry. The range ends at 4,194,304. The registry comes on top of
+    /// [`max_bytes`](SegmentOptions::max_bytes). Its index takes memory at once, 12 to 24 bytes for
+    /// each series. A series takes 64 bytes or more for its record when it is made, and 32 in each
+    /// lane. Records of more than 128 bytes on average can fill the segment earlier.
+    ///
+    /// A segment that exists keeps what it was created with:
+    /// [`open_or_create`](SegmentOptions::open_or_create) adds no registry to it, and makes an
+    /// existing one no larger. Versions of this library without registries refuse the segment.
+    pub fn series(&mut self, series: u32) -> &mut Self {
+        self.series = series;
         self
     }
 
@@ -151,7 +168,8 @@ impl SegmentOptions {
 
     /// Attaches to the segment at a path, or creates it.
     ///
-    /// Several processes may call this at once: with [`Existing::Keep`] all get one segment.
+    /// Several processes may call this at once: with [`Existing::Keep`] all get one segment. It
+    /// keeps the sizes that it was created with, also if these options differ.
     ///
     /// # Errors
     ///
@@ -233,7 +251,8 @@ impl SegmentOptions {
         let smallest = Layout::smallest(lanes, participants);
         let max_bytes = self.max_bytes.unwrap_or((2 << 20) + (lanes << 19));
         let max_bytes = checked("max_bytes", max_bytes, smallest.len(), BYTES_MAX)?;
-        Ok(Layout::with_max_bytes(smallest, max_bytes))
+        let series = checked("series", u64::from(self.series), 0, SERIES_MAX)?;
+        Ok(Layout::with_max_bytes(smallest, max_bytes).with_series(series))
     }
 }
 

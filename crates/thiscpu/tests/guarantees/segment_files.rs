@@ -9,7 +9,10 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use thiscpu::{Existing, Segment, SegmentError, SegmentErrorKind, SharedCounters};
+use thiscpu::__internal::inspect;
+use thiscpu::{
+    Existing, Segment, SegmentError, SegmentErrorKind, SegmentView, SharedCounters, SharedFamily,
+};
 use thiscpu_test_support::memory::set_limit;
 
 use crate::common::resources::limit_address_space_to;
@@ -65,19 +68,34 @@ fn assert_errno<R>(result: Result<R, SegmentError>, wanted: i32) {
 /// Returns a segment with a counter, a group, and the values 1000, and 1, 2 and 3.
 fn used_segment() -> Segment {
     let segment = small_segment();
-    segment.counter("counter").expect("room").add(1000);
-    let group = group(&segment).expect("room");
-    (0..3).for_each(|n| group.add(n, n as i64 + 1));
-    assert_eq!(group.sum(), [1, 2, 3]);
+    fill(&segment);
     segment
 }
 
-/// Returns such a segment with a budget, of which a living process holds units.
+fn fill(segment: &Segment) {
+    segment.counter("counter").expect("room").add(1000);
+    let group = group(segment).expect("room");
+    (0..3).for_each(|n| group.add(n, n as i64 + 1));
+    assert_eq!(group.sum(), [1, 2, 3]);
+}
+
+/// Returns such a segment with series and a budget, of which a living process holds units.
 fn segment_with_budget() -> Segment {
-    let segment = used_segment();
+    let segment = small().series(20).anonymous().expect("a segment");
+    fill(&segment);
     let budget = segment.budget("budget", 10).expect("room");
     budget.try_acquire(3).expect("units are available");
+    for number in NUMBERS {
+        let series = family(&segment).and_then(|family| family.series(&["GET", number]));
+        series.expect("room").add(1 << number.len());
+    }
     segment
+}
+
+const NUMBERS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "nine bytes and more"];
+
+fn family(segment: &Segment) -> Result<SharedFamily, SegmentError> {
+    segment.registry()?.counter_family("requests", "Requests.", &["method", "number"])
 }
 
 fn group(segment: &Segment) -> Result<SharedCounters<3>, SegmentError> {
@@ -179,7 +197,7 @@ fn foreign_headers_are_refused() {
         let other = SegmentErrorKind::OtherFormat { found, known: 1 };
         assert_fails(attach(&with_word(&image, FORMAT, found)), |kind| *kind == other);
     }
-    for unknown in [1, 1 << 63] {
+    for unknown in [2, 1 << 63] {
         let kind_of = SegmentErrorKind::UnknownFeatures { unknown };
         assert_fails(attach(&with_word(&image, FEATURES, unknown)), |kind| *kind == kind_of);
     }
@@ -279,10 +297,43 @@ fn use_all(segment: &Segment) -> bool {
             budget.close();
         }
     }
+    if let Err(error) = use_registry(segment)
+        && *error.kind() != SegmentErrorKind::NoRegistry
+    {
+        note(error);
+    }
     segment.counters::<2>("counter").map(drop).unwrap_or_else(&mut note);
     segment.objects().flat_map(Result::err).for_each(|error| assert_is_clear(&error));
     errors.iter().for_each(assert_is_clear);
     errors.len() == 1
+}
+
+/// Uses all of a registry, in which names can be hidden or damaged.
+fn use_registry(segment: &Segment) -> Result<(), SegmentError> {
+    let registry = segment.registry()?;
+    let found = family(segment).and_then(|family| {
+        for number in ["0", "5", "nine bytes and more", "new", "another"] {
+            let series = family.series(&["GET", number])?;
+            series.add(3);
+            series.add(1 << 40);
+            series.sum();
+        }
+        family.find(&["PUT", "0"]).map(drop)
+    });
+    let other = registry.counter_family("others", "", &["a"]).and_then(|it| it.series(&["b"]));
+    let file = file_of(segment);
+    let view = SegmentView::from_fd(file.into()).and_then(|view| {
+        inspect::check(&view)?;
+        view.registry()
+    });
+    let view = view?;
+    view.usage()?;
+    for scrape in [registry.scrape()?, view.scrape()?] {
+        scrape.samples().for_each(|sample| assert!(sample.labels().count() <= 64));
+        scrape.damaged().iter().for_each(assert_is_clear);
+    }
+    view.find("requests", &["GET", "5"])?;
+    found.and(other.map(drop))
 }
 
 /// Attaches to changed images in a child, uses all of each, and returns how many were used.

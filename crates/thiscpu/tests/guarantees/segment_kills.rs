@@ -71,10 +71,10 @@ fn record() {
         let Recorder { segment, len, images, ref taken } = *recorder;
         let count = taken.load(SeqCst);
         // Objects are at the beginnings of areas, which begin at multiples of 64 KiB. The first
-        // area also has the index, slots and waiters.
+        // area also has the index, slots, waiters and the registry.
         let differs = |at| {
             let last = images.add((count - 1) * len + at);
-            let used = if at == 0 { 32 << 10 } else { 16 << 10 };
+            let used = if at == 0 { 48 << 10 } else { 16 << 10 };
             libc::memcmp(segment.add(at).cast(), last.cast(), used) != 0
         };
         let is_changed = count == 0 || (0..len).step_by(64 << 10).any(differs);

@@ -73,6 +73,86 @@ static void processes_share_counters(void) {
     CHECK(unlink(path) == 0);
 }
 
+static int is_text(thiscpu_text text, const char *wanted) {
+    return text.len == strlen(wanted) && memcmp(text.bytes, wanted, text.len) == 0;
+}
+
+// Parent and child insert series; a scrape and a view see both.
+static void processes_share_series(void) {
+    const char *const labels[] = {"method", "status"};
+    const char *const get[] = {"GET", "200"};
+    const char *const put[] = {"PUT", ""};
+    thiscpu_segment *segment;
+    thiscpu_shared_family *family, *found;
+    thiscpu_shared_series *series, *other = NULL;
+    thiscpu_segment_options options = {.series = 10};
+    thiscpu_registry_usage usage;
+    OK(thiscpu_segment_create(path, NULL, &segment));
+    CHECK(thiscpu_segment_registry_usage(segment, &usage) == THISCPU_STATUS_NO_SUCH_OBJECT);
+    OK(thiscpu_segment_close(segment));
+    OK(thiscpu_segment_open_or_create(path, true, &options, &segment));
+    OK(thiscpu_shared_family_open(segment, "requests", "Requests.", labels, 2, &family));
+    CHECK(thiscpu_shared_family_open(segment, "requests", "", labels, 1, &found) ==
+          THISCPU_STATUS_WRONG_KIND);
+    CHECK(strstr(thiscpu_last_error(), "registered by process") != NULL);
+    CHECK(thiscpu_shared_family_open(segment, "a b", "", NULL, 0, &found) ==
+          THISCPU_STATUS_INVALID_NAME);
+    CHECK(thiscpu_shared_family_find(segment, "none", &found) == THISCPU_STATUS_NO_SUCH_OBJECT);
+    CHECK(thiscpu_shared_series_find(family, get, 2, &other) == THISCPU_STATUS_NO_SUCH_OBJECT);
+    CHECK(thiscpu_shared_series_open(family, get, 1, &other) == THISCPU_STATUS_INVALID_NAME);
+    OK(thiscpu_shared_series_open(family, get, 2, &series));
+    OK(thiscpu_shared_series_add(series, 5));
+    pid_t child = fork();
+    if (child == 0) {
+        OK(thiscpu_shared_family_find(segment, "requests_total", &found));
+        OK(thiscpu_shared_series_find(found, get, 2, &other));
+        OK(thiscpu_shared_series_add(other, 2));
+        OK(thiscpu_shared_series_open(found, put, 2, &other));
+        OK(thiscpu_shared_series_add(other, 1));
+        _exit(0);
+    }
+    passes(child);
+    uint64_t sum;
+    OK(thiscpu_shared_series_sum(series, &sum));
+    CHECK(sum == 7);
+    thiscpu_segment_view *view;
+    OK(thiscpu_segment_view_open(path, &view));
+    for (int by_view = 0; by_view < 2; by_view++) {
+        thiscpu_scrape *scrape;
+        thiscpu_scrape_info info;
+        thiscpu_sample sample;
+        thiscpu_text name, value;
+        OK(by_view ? thiscpu_scrape_create_by_view(view, &scrape)
+                   : thiscpu_scrape_create(segment, &scrape));
+        OK(thiscpu_scrape_info(scrape, &info));
+        CHECK(info.samples == 2 && info.damaged == 0 && info.refused == 0 && info.is_exact);
+        OK(thiscpu_scrape_sample(scrape, 0, &sample));
+        CHECK(is_text(sample.name, "requests_total") && is_text(sample.help, "Requests."));
+        CHECK(sample.low == 7 && sample.high == 7 && sample.labels == 2);
+        OK(thiscpu_scrape_label(scrape, 0, 1, &name, &value));
+        CHECK(is_text(name, "status") && is_text(value, "200"));
+        OK(thiscpu_scrape_sample(scrape, 1, &sample));
+        CHECK(sample.low == 1 && sample.labels == 1);
+        CHECK(thiscpu_scrape_sample(scrape, 2, &sample) == THISCPU_STATUS_OUT_OF_RANGE);
+        CHECK(thiscpu_scrape_label(scrape, 1, 1, &name, &value) == THISCPU_STATUS_OUT_OF_RANGE);
+        OK(thiscpu_scrape_destroy(scrape));
+    }
+    thiscpu_bounds bounds;
+    OK(thiscpu_segment_view_series_bounds(view, "requests", get, 2, &bounds));
+    CHECK(bounds.low == 7 && bounds.high == 7);
+    CHECK(thiscpu_segment_view_series_bounds(view, "none", NULL, 0, &bounds) ==
+          THISCPU_STATUS_NO_SUCH_OBJECT);
+    OK(thiscpu_segment_view_registry_usage(view, &usage));
+    CHECK(usage.capacity == 10 && usage.series == 2 && usage.families == 1 && usage.refused == 0);
+    // A handle keeps the segment attached.
+    OK(thiscpu_segment_view_close(view));
+    OK(thiscpu_shared_family_close(family));
+    OK(thiscpu_segment_close(segment));
+    OK(thiscpu_shared_series_add(series, 1));
+    OK(thiscpu_shared_series_close(series));
+    CHECK(unlink(path) == 0);
+}
+
 // Adds until it is killed, and notes after each add how many it has completed.
 static void add_until_killed(thiscpu_shared_counter *counter, volatile int64_t *completed) {
     for (;;) {
@@ -412,6 +492,7 @@ int main(void) {
     snprintf(path, sizeof path, "/dev/shm/thiscpu-capi-%d", (int)getpid());
     alarm(300);
     processes_share_counters();
+    processes_share_series();
     sum_is_exact_after_kills();
     snapshot_is_of_one_instant();
     descriptor_is_passed_on();

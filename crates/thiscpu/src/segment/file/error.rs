@@ -80,6 +80,17 @@ pub enum SegmentErrorKind {
     NoSuchObject,
     /// The segment has no room for another object.
     Full,
+    /// The segment was created without a registry.
+    NoRegistry,
+    /// A name, a label or a value of a series is not allowed.
+    InvalidSeries {
+        /// The part that is not allowed, with the reason and advice.
+        reason: String,
+    },
+    /// The registry has a family of this name, with another type or other labels.
+    OtherFamily(Box<FamilyConflict>),
+    /// The registry has no room for another family or series.
+    RegistryFull,
     /// A part of the file is gone, and what it held is lost.
     Lost,
     /// As many processes as possible use budgets of the segment.
@@ -94,6 +105,22 @@ pub enum SegmentErrorKind {
     },
     /// The process used budgets for the first time in a [`vfork_scope`](crate::vfork_scope).
     InVforkScope,
+}
+
+/// A family that has the name of a requested one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FamilyConflict {
+    /// The name of both.
+    pub name: String,
+    /// Whether it is a family of counters. Later versions can have other types.
+    pub is_counter: bool,
+    /// The names of its labels.
+    pub labels: Vec<String>,
+    /// The process that registered it, which may have ended.
+    pub pid: u32,
+    /// The beginning of that process's program name.
+    pub program: String,
 }
 
 impl SegmentError {
@@ -148,6 +175,10 @@ impl fmt::Display for SegmentError {
             | SegmentErrorKind::NoSuchObject
             | SegmentErrorKind::Full => "find or make an object in",
             SegmentErrorKind::OptionOutOfRange { option: "limit", .. } => "make a budget in",
+            SegmentErrorKind::NoRegistry => "use the registry of",
+            SegmentErrorKind::InvalidSeries { .. }
+            | SegmentErrorKind::OtherFamily(_)
+            | SegmentErrorKind::RegistryFull => "register a series in",
             SegmentErrorKind::OptionOutOfRange { .. } => "create",
             SegmentErrorKind::Lost => "use",
             SegmentErrorKind::TooManyParticipants { .. }
@@ -231,6 +262,23 @@ impl fmt::Display for SegmentErrorKind {
             SegmentErrorKind::Full => {
                 f.write_str("it has no room for another object; create it with more `max_bytes`")
             }
+            SegmentErrorKind::NoRegistry => {
+                f.write_str("it was created without one; create it with a number of `series`")
+            }
+            SegmentErrorKind::InvalidSeries { ref reason } => f.write_str(reason),
+            SegmentErrorKind::OtherFamily(ref family) => {
+                let FamilyConflict { name, is_counter, labels, pid, program } = &**family;
+                let kind = if *is_counter { "counters" } else { "another type" };
+                write!(
+                    f,
+                    "the family {name:?} exists, of {kind} with the labels {labels:?}, registered \
+                     by process {pid} ({program:?}); use its type and labels, or another name"
+                )
+            }
+            SegmentErrorKind::RegistryFull => f.write_str(
+                "its registry has no room for it; create the segment with more `series`, or with \
+                 more `max_bytes` if values are long",
+            ),
             SegmentErrorKind::Lost => f.write_str(
                 "somebody has shortened its file, or the file system is full; remove it after all \
                  its processes have ended, and create it again",

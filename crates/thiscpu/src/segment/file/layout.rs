@@ -6,8 +6,10 @@
 //! index         4096     offsets of records, by the hash of their names
 //! participants           slots of processes that use budgets
 //! waiters                threads and tasks that wait for units
+//! registry               its head, and its index: only in segments with series
 //! shared                 records, one after the other
 //! lanes                  for each lane, the banks of counters and the pairs of budgets
+//! cells                  for each lane, the banks of series; the file's last word is the end mark
 //! ```
 //!
 //! A process copies the sizes once, and checks them against the length of the file. Whatever others
@@ -45,13 +47,26 @@ const WAITERS_EACH: u64 = 8;
 pub(in crate::segment) const SLOT_BYTES: u64 = 64;
 const WAITER_BYTES: u64 = size_of::<Waiter>() as u64;
 
+/// The feature of segments with a registry, which older versions refuse.
+const SERIES: u64 = 1;
+/// The most series that a segment can be created for.
+pub(in crate::segment) const SERIES_MAX: u64 = 1 << 22;
+/// Cells beyond the number of series. Each death in an insert can cost one.
+const SPARE_CELLS: u64 = 64;
+/// The bytes of a registry's head, before its index.
+pub(in crate::segment) const REGISTRY_HEAD: u64 = 256;
+/// The bytes of a series in each lane.
+pub(in crate::segment) const CELL_BYTES: u64 = 32;
+/// The bytes that a new segment reserves for the record of each series.
+const SERIES_RECORD_BYTES: u64 = 128;
+
 /// The start of a segment.
 #[repr(C)]
 pub(in crate::segment) struct Header {
     /// Published last.
     magic: AtomicU64,
     format: AtomicU64,
-    /// Features that a process must know; none are defined.
+    /// Features that a process must know.
     features: AtomicU64,
     nonce: AtomicU64,
     lanes: AtomicU64,
@@ -60,8 +75,9 @@ pub(in crate::segment) struct Header {
     lane_bytes: AtomicU64,
     participants: AtomicU64,
     waiters: AtomicU64,
+    series: AtomicU64,
     /// Zeros.
-    unused: [AtomicU64; 6],
+    unused: [AtomicU64; 5],
     /// Bytes of the shared area that records have, from its start. On a cache line of its own.
     pub(in crate::segment) shared_used: AtomicU64,
     /// Bytes of each lane that counters have, from its start.
@@ -80,6 +96,8 @@ pub(in crate::segment) struct Layout {
     pub(in crate::segment) participants: u64,
     /// How many of their threads and tasks can wait at once.
     pub(in crate::segment) waiters: u64,
+    /// How many series the registry has room for; 0 without a registry.
+    pub(in crate::segment) series: u64,
 }
 
 impl Layout {
@@ -93,6 +111,7 @@ impl Layout {
             lane_bytes: PAGE,
             participants,
             waiters: participants * WAITERS_EACH,
+            series: 0,
         }
     }
 
@@ -124,6 +143,12 @@ impl Layout {
         layout
     }
 
+    /// Adds a registry with room for some series. Its areas come on top of all others.
+    pub(in crate::segment) fn with_series(self, series: u64) -> Layout {
+        let records = (SERIES_RECORD_BYTES * series).next_multiple_of(PAGE);
+        Layout { series, shared_bytes: self.shared_bytes + records, ..self }
+    }
+
     pub(in crate::segment) const fn index_at(&self) -> u64 {
         INDEX_AT
     }
@@ -138,18 +163,49 @@ impl Layout {
         self.participants_at() + SLOT_BYTES * self.participants
     }
 
+    /// Returns where the head of the registry begins, if there is one.
+    pub(in crate::segment) fn registry_at(&self) -> u64 {
+        (self.waiters_at() + WAITER_BYTES * self.waiters).next_multiple_of(64)
+    }
+
+    /// Returns the number of cells in each lane, which also bounds the number of series.
+    pub(in crate::segment) fn cells(&self) -> u64 {
+        if self.series == 0 { 0 } else { self.series + SPARE_CELLS }
+    }
+
+    /// Returns the number of entries in the index of the registry.
+    ///
+    /// At most two thirds of them are those of series.
+    pub(in crate::segment) fn series_entries(&self) -> u64 {
+        if self.series == 0 { 0 } else { (self.cells() * 3 / 2).next_power_of_two() }
+    }
+
     /// Returns where the shared area begins. Nothing that it holds is at 0.
     pub(in crate::segment) fn shared_at(&self) -> u64 {
-        (self.waiters_at() + WAITER_BYTES * self.waiters).next_multiple_of(PAGE)
+        let head = if self.series == 0 { 0 } else { REGISTRY_HEAD };
+        (self.registry_at() + head + 8 * self.series_entries()).next_multiple_of(PAGE)
     }
 
     pub(in crate::segment) fn lanes_at(&self) -> u64 {
         self.shared_at() + self.shared_bytes
     }
 
+    /// Returns where the cells of series begin.
+    pub(in crate::segment) fn cells_at(&self) -> u64 {
+        self.lanes_at() + self.lanes * self.lane_bytes
+    }
+
+    /// Returns the bytes that the cells of a lane have, and the end mark behind the last of them.
+    pub(in crate::segment) fn lane_cell_bytes(&self) -> u64 {
+        match self.cells() {
+            0 => 0,
+            cells => (CELL_BYTES * cells + 8).next_multiple_of(PAGE),
+        }
+    }
+
     /// Returns the length of the file, in bytes.
     pub(in crate::segment) fn len(&self) -> u64 {
-        self.lanes_at() + self.lanes * self.lane_bytes
+        self.cells_at() + self.lanes * self.lane_cell_bytes()
     }
 
     /// Returns an error that names a size that no segment has.
@@ -176,6 +232,9 @@ impl Layout {
         if !is_count(self.waiters, PARTICIPANTS_UNIT * WAITERS_EACH) {
             return damaged("number of waiters");
         }
+        if self.series > SERIES_MAX {
+            return damaged("number of series");
+        }
         Ok(())
     }
 }
@@ -185,7 +244,7 @@ impl Header {
     pub(in crate::segment) fn from_words(words: [u64; size_of::<Header>() / 8]) -> Header {
         let [magic, format, features, nonce, lanes, entries, shared, lane, rest @ ..] =
             words.map(AtomicU64::new);
-        let [participants, waiters, u0, u1, u2, u3, u4, u5, shared_used, lane_used] = rest;
+        let [participants, waiters, series, u0, u1, u2, u3, u4, shared_used, lane_used] = rest;
         Header {
             magic,
             format,
@@ -197,7 +256,8 @@ impl Header {
             lane_bytes: lane,
             participants,
             waiters,
-            unused: [u0, u1, u2, u3, u4, u5],
+            series,
+            unused: [u0, u1, u2, u3, u4],
             shared_used,
             lane_used,
         }
@@ -214,8 +274,16 @@ impl Header {
         self.lane_bytes.store(layout.lane_bytes, Relaxed);
         self.participants.store(layout.participants, Relaxed);
         self.waiters.store(layout.waiters, Relaxed);
+        self.series.store(layout.series, Relaxed);
+        self.features.store(if layout.series == 0 { 0 } else { SERIES }, Relaxed);
         // Release: pairs with the Acquire in `check`.
         self.magic.store(MAGIC, Release);
+    }
+
+    /// Returns a number that other segments do not have.
+    pub(in crate::segment) fn nonce(&self) -> u64 {
+        // Relaxed: the Acquire in `check` came before.
+        self.nonce.load(Relaxed)
     }
 
     /// Returns the sizes of a segment in a file of `len` bytes.
@@ -231,9 +299,14 @@ impl Header {
         if found != FORMAT {
             return Err(SegmentErrorKind::OtherFormat { found, known: FORMAT });
         }
-        let unknown = self.features.load(Relaxed);
+        let features = self.features.load(Relaxed);
+        let unknown = features & !SERIES;
         if unknown != 0 {
             return Err(SegmentErrorKind::UnknownFeatures { unknown });
+        }
+        let series = self.series.load(Relaxed);
+        if (series != 0) != (features & SERIES != 0) {
+            return Err(SegmentErrorKind::Damaged { field: "number of series" });
         }
         let layout = Layout {
             lanes: self.lanes.load(Relaxed),
@@ -242,6 +315,7 @@ impl Header {
             lane_bytes: self.lane_bytes.load(Relaxed),
             participants: self.participants.load(Relaxed),
             waiters: self.waiters.load(Relaxed),
+            series,
         };
         layout.check()?;
         match layout.len() == len {

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
 use super::error::{SegmentError, SegmentErrorKind};
-use super::layout::{Header, Layout};
+use super::layout::{CELL_BYTES, Header, Layout};
 use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sys::bus_error::Watch;
 use crate::sys::errno;
@@ -13,6 +13,11 @@ use crate::sys::shared_file::{self, SharedFile, Status};
 
 /// Everything in the shared area begins at a multiple of this, a cache line.
 pub(in crate::segment) const SHARED_UNIT: u64 = 64;
+
+/// The last word of a segment with series. A file that was cut off has another word.
+const END_MARK: u64 = u64::from_le_bytes(*b"\xe7cpu end");
+/// What one system call of `ensure` covers at least: the smallest page.
+const SMALL_PAGE: u64 = 4096;
 
 /// The accesses that a process has to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +38,9 @@ pub(in crate::segment) struct Mapping {
     /// The parts of the shared area, and of each lane, that this process knows to have memory.
     shared_ready: AtomicU64,
     lanes_ready: AtomicU64,
+    cells_ready: AtomicU64,
+    /// Whether the end mark is in memory, so that a load of it takes none.
+    has_end_mark: bool,
 }
 
 /// Mapped memory that is unmapped when dropped.
@@ -67,6 +75,11 @@ impl Mapping {
             file.forbid_shrinking().map_err(failed)?;
         }
         let mapping = Mapping::map(file, path, Access::ReadAndWrite, layout).map_err(failed)?;
+        if layout.series != 0 {
+            // Before anybody relies on the mark.
+            mapping.ensure_end().map_err(failed)?;
+            mapping.end_mark().store(END_MARK, Relaxed);
+        }
         mapping.header().publish(&layout, shared_file::nonce());
         Ok(mapping)
     }
@@ -105,7 +118,7 @@ impl Mapping {
         // SAFETY: the mapping is this value's own, which drops the watch before it unmaps it. All
         // accesses are atomic, and make no assumption about what other processes have written.
         let watch = file.can_shrink().then(|| unsafe { Watch::new(base, len, is_writable) });
-        let mapping = Mapping {
+        let mut mapping = Mapping {
             file,
             path: path.map(Path::to_owned),
             mapped: Mapped { base, len, watch: watch.flatten() },
@@ -113,10 +126,25 @@ impl Mapping {
             access,
             shared_ready: AtomicU64::new(0),
             lanes_ready: AtomicU64::new(0),
+            cells_ready: AtomicU64::new(0),
+            has_end_mark: false,
         };
         // The header and the index, of which this process may access every part.
         mapping.ensure(0, layout.shared_at())?;
+        // A copy has a hole there. If the file system is full then, the length is asked for.
+        mapping.has_end_mark = is_writable && layout.series != 0 && mapping.ensure_end().is_ok();
         Ok(mapping)
+    }
+
+    /// Gives the end of the file memory, where the end mark is.
+    fn ensure_end(&self) -> Result<(), i32> {
+        self.ensure(self.layout.len() - SMALL_PAGE, SMALL_PAGE)
+    }
+
+    fn end_mark(&self) -> &AtomicU64 {
+        // SAFETY: the file has at least a page, so its last word is in the mapping and aligned. It
+        // belongs to no cell.
+        unsafe { &*((self.mapped.base + self.mapped.len - 8) as *const AtomicU64) }
     }
 
     pub(in crate::segment) fn error(&self, kind: SegmentErrorKind) -> SegmentError {
@@ -138,6 +166,17 @@ impl Mapping {
             watch.lose();
         }
         if is_short || self.is_lost() { Err(SegmentErrorKind::Lost) } else { Ok(()) }
+    }
+
+    /// Returns an error if somebody has shortened the file, usually without a system call.
+    ///
+    /// The kernel zeroes what is cut off a page, and an access to a page that is gone loses the
+    /// segment. So the end mark is there only if all of the file is.
+    #[inline]
+    pub(in crate::segment) fn check_end(&self) -> Result<(), SegmentErrorKind> {
+        // Relaxed: the mark orders nothing.
+        let is_whole = self.has_end_mark && self.end_mark().load(Relaxed) == END_MARK;
+        if is_whole && !self.is_lost() { Ok(()) } else { self.check_length() }
     }
 
     pub(in crate::segment) fn header(&self) -> &Header {
@@ -213,6 +252,28 @@ impl Mapping {
         })
     }
 
+    /// Returns the address of cell 0 in lane 0.
+    pub(in crate::segment) fn cells(&self) -> usize {
+        self.mapped.base + self.layout.cells_at() as usize
+    }
+
+    /// Gives the first cells of every lane memory, so that no access to them can fail.
+    pub(in crate::segment) fn ensure_cells(&self, count: u64) -> Result<(), SegmentErrorKind> {
+        let (end, max) = (CELL_BYTES * count, self.layout.lane_cell_bytes());
+        self.ensure_area(&self.cells_ready, end, max, |from, bytes| {
+            (0..self.layout.lanes)
+                .try_for_each(|lane| self.ensure(self.layout.cells_at() + lane * max + from, bytes))
+        })
+    }
+
+    /// Gives back bytes that nobody has written, unless others took more since.
+    pub(in crate::segment) fn give_back_shared(&self, at: u64, bytes: u64) {
+        let from = at - self.layout.shared_at();
+        let end = from + bytes.next_multiple_of(SHARED_UNIT);
+        // Relaxed: as in `take`.
+        let _ = self.header().shared_used.compare_exchange(end, from, Relaxed, Relaxed);
+    }
+
     /// Gives the start of an area memory.
     ///
     /// Each process does so itself: a copy of a segment has holes, and others may write anything.
@@ -229,9 +290,16 @@ impl Mapping {
         if end <= before {
             return Ok(());
         }
-        // A quarter more each time, so that the number of calls stays small.
-        let until = end.max(before + before / 4).next_multiple_of(4096).min(max);
-        ensure(before, until - before).map_err(|errno| system("extend", errno))?;
+        // A quarter more each time, so that the number of calls stays small. If the file system has
+        // less than that, the end alone may fit, or be there already.
+        let exact = end.next_multiple_of(SMALL_PAGE).min(max);
+        let mut until = end.max(before + before / 4).next_multiple_of(SMALL_PAGE).min(max);
+        let mut result = ensure(before, until - before);
+        if result.is_err() && exact < until {
+            until = exact;
+            result = ensure(before, until - before);
+        }
+        result.map_err(|errno| system("extend", errno))?;
         ready.fetch_max(until, Relaxed);
         Ok(())
     }

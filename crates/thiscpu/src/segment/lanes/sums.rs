@@ -138,6 +138,18 @@ pub(in crate::segment) fn sum(
     }
 }
 
+/// Stores the sums as [`sum`] does, unless others overtake it in each of some attempts.
+#[cfg(not(thiscpu_model))]
+pub(in crate::segment) fn sum_within(
+    attempts: usize,
+    epoch: &AtomicU64,
+    parts: impl Fn() -> [Option<Lanes>; 2],
+    sums: &mut [i64],
+) -> bool {
+    // Acquire: pairs with the exchange in `try_sum`.
+    (0..attempts).any(|_| try_sum(epoch, epoch.load(Acquire), &parts, sums).is_ok())
+}
+
 fn try_sum(
     epoch: &AtomicU64,
     now: u64,
