@@ -1,6 +1,6 @@
 //! The contents of a segment's file, and whether they fit together, for `thiscpu segment`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::file::budgets::RECORD_BYTES;
 use super::file::directory::hash;
@@ -9,8 +9,8 @@ use super::file::layout::{FORMAT, Layout};
 use super::file::mapping::Mapping;
 use super::file::objects::{ObjectKind, Objects, SegmentObject};
 use super::file::place::{IN_USE, MIXED};
-use super::registry::RegistryUsage;
-use super::registry::walk::{cells_used, walk};
+use super::registry::check::Part;
+use super::registry::{self, RegistryUsage};
 use super::view::SegmentView;
 use crate::sys::atomic::Ordering::Relaxed;
 
@@ -174,41 +174,12 @@ fn records(
 
 /// Checks the registry, if there is one, and returns the bytes of its records.
 fn check_registry(mapping: &Mapping, checked: &mut Checked) -> Vec<Range> {
-    let (mut ranges, mut cells, mut names) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
-    // No entry with a newer cell can be seen before this number, which is loaded later.
-    let mut highest = 0;
-    let walked = walk(mapping, |number, entry| {
-        let part = format!("registry entry {number}");
-        match entry {
-            Err(kind) => checked.add(part, kind.to_string()),
-            Ok(entry) => {
-                let name = entry.name;
-                if !entry.is_reachable {
-                    checked.add(part, format!("no search finds {name:?}"));
-                }
-                if let Some(cell) = entry.cell {
-                    highest = highest.max(cell + 1);
-                    if let Some(other) = cells.insert(cell, name.clone()) {
-                        checked.add(&name, format!("its cell is that of {other:?}"));
-                    }
-                }
-                let [at, end] = entry.record;
-                ranges.push(Range { at, end, of: format!("{name:?}") });
-                if !names.insert((entry.cell.is_some(), name.clone())) {
-                    checked.add(name, "two entries of the registry have this name");
-                }
-            }
-        }
+    let parts = registry::check::check(mapping, |part, fault| {
+        checked.add(part, fault);
         checked.faults.len() < FAULTS_MAX
     });
-    if walked.is_ok() && mapping.layout.series != 0 {
-        let (used, cells) = (cells_used(mapping), mapping.layout.cells());
-        if used > cells || highest > used {
-            let fault = format!("{used} of {cells} cells are in use, and number {highest} too");
-            checked.add("registry", fault);
-        }
-    }
-    ranges
+    let range = |Part { at, end, of }| Range { at, end, of };
+    parts.unwrap_or_default().into_iter().map(range).collect()
 }
 
 /// Returns whether a search for a name comes to an entry of the index.

@@ -52,8 +52,6 @@ pub use self::file::objects::{ObjectKind, Objects, SegmentObject};
 pub use self::lanes::SharedCounters;
 #[cfg(not(thiscpu_model))]
 pub use self::options::{Existing, SegmentOptions};
-#[cfg(thiscpu_model)]
-pub use self::registry::SharedNames;
 #[cfg(not(thiscpu_model))]
 pub use self::registry::family::{SharedFamily, SharedSeries};
 #[cfg(not(thiscpu_model))]
@@ -62,6 +60,8 @@ pub use self::registry::scrape::{Sample, Scrape};
 pub use self::registry::view::RegistryView;
 #[cfg(not(thiscpu_model))]
 pub use self::registry::{RegistryUsage, SharedRegistry};
+#[cfg(thiscpu_model)]
+pub use self::registry::{SharedFreeList, SharedNames};
 #[cfg(not(thiscpu_model))]
 pub use self::shared_budget::SharedBudget;
 #[cfg(not(thiscpu_model))]

@@ -41,6 +41,7 @@ mod segment_objects;
 mod segment_participants;
 mod segment_processes;
 mod segment_registry;
+mod segment_registry_forks;
 mod segment_registry_kills;
 mod segment_slots;
 mod segment_traced;
@@ -84,10 +85,10 @@ fn main() -> ExitCode {
         properties, sandbox, segment, segment_budget, segment_budget_kills,
         segment_budget_over_release, segment_budget_tasks, segment_budget_wakers,
         segment_cpusets, segment_files, segment_kills, segment_lost, segment_objects,
-        segment_participants, segment_processes, segment_registry, segment_registry_kills,
-        segment_slots, segment_traced, segment_versions, segment_view, signals, single_step,
-        slab, slab_constructed,
-        slab_constructed_forks, slab_constructed_prefill, slab_direct, slab_forks,
+        segment_participants, segment_processes, segment_registry, segment_registry_forks,
+        segment_registry_kills, segment_slots, segment_traced, segment_versions, segment_view,
+        signals, single_step, slab, slab_constructed, slab_constructed_forks,
+        slab_constructed_prefill, slab_direct, slab_forks,
         slab_free_pages, slab_heap_errors, slab_low_memory, slab_memory, slab_sandbox,
         slab_shards, stack_use, stacks, sums, thread_exit, tiers, vforks, words
     })

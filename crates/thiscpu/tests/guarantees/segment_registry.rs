@@ -9,9 +9,10 @@ use thiscpu::{
     SharedFamily, SharedRegistry,
 };
 
-use crate::common::segment::{Place, attach, file_of, image_of, in_processes, small};
+use crate::common::resources::limit_address_space_to;
+use crate::common::segment::{Place, attach, file_of, file_with, image_of, in_processes, small};
 use crate::common::{
-    DEFAULT_ONLY, Scenario, TIERS, namespace, pin, scale, scenario, together_while,
+    DEFAULT_ONLY, Scenario, TIERS, fork, namespace, pin, scale, scenario, together_while,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -32,6 +33,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_registry::series_take_the_documented_memory, DEFAULT_ONLY),
     scenario!(segment_registry::damage_hides_no_other_family, DEFAULT_ONLY),
     scenario!(segment_registry::check_finds_damage, DEFAULT_ONLY),
+    scenario!(segment_registry::check_of_a_hostile_file_takes_little_memory, DEFAULT_ONLY),
+    scenario!(segment_registry::families_without_end_are_refused, DEFAULT_ONLY),
 ];
 
 fn with_series(series: u32) -> SegmentOptions {
@@ -364,14 +367,16 @@ fn record_can_end_where_the_area_ends() {
         u64::from_le_bytes(image[at..at + 8].try_into().expect("8 bytes"))
     };
     let left = || word(6 * 8) - word(16 * 8);
-    // A record has 3 words, two lengths, and the values.
-    let long = "x".repeat(60 << 10);
-    while left() > 70 << 10 {
-        family.series(&[&long, &left().to_string()]).expect("room");
+    // A record has 3 words, two lengths, and the values. Its size is a power of two, or 3/2 of it.
+    let value = |bytes: u64| "x".repeat(bytes as usize - 48);
+    let mut size = 32 << 10;
+    while left() > 64 {
+        while size > left() - 64 {
+            size /= 2;
+        }
+        family.series(&[&value(size.max(64)), &left().to_string()[..3]]).expect("room");
     }
-    let half = "x".repeat((left() / 2) as usize);
-    family.series(&[&half, ""]).expect("room");
-    let last = "x".repeat(left() as usize - 40);
+    let last = value(64);
     family.series(&[&last, ""]).expect("room").add(7);
     assert_eq!(left(), 0);
     assert_eq!(family.series(&[&last, ""]).expect("it exists").sum(), 7);
@@ -385,6 +390,59 @@ fn record_can_end_where_the_area_ends() {
         assert!(scrape.samples().any(|sample| sample.value() == Some(7)));
     }
     attach(&image_of(&segment)).expect("a copy").registry().expect("a registry");
+}
+
+// Each entry leads to a large record, or into its values.
+fn check_of_a_hostile_file_takes_little_memory() {
+    let segment = with_series(50_000).anonymous().expect("a segment");
+    let value = "x".repeat(60 << 10);
+    family(&segment).series(&[&value, &value]).expect("room");
+    let mut image = image_of(&segment);
+    let word = |image: &[u8], at: usize| {
+        u64::from_le_bytes(image[8 * at..8 * at + 8].try_into().expect("8 bytes"))
+    };
+    let waiters_at = 4096 + 8 * word(&image, 5) + 64 * word(&image, 8);
+    let index = (waiters_at + 64 * word(&image, 9)) as usize / 8 + INDEX;
+    let entries = index..index + 150_192usize.next_power_of_two();
+    let own = entries.clone().map(|at| word(&image, at)).find(|it| it & 63 == 2);
+    let own = own.expect("the entry of the series");
+    for at in entries {
+        let hostile = own ^ (at as u64) << 40;
+        image[8 * at..8 * at + 8].copy_from_slice(&hostile.to_le_bytes());
+    }
+    let file = file_with(&image);
+    drop(image);
+    fork::run(|| {
+        let view = SegmentView::from_fd(file.into()).expect("a segment");
+        let scrape_and_check = || {
+            let faults = inspect::check(&view).expect("an answer").faults;
+            assert_eq!(faults.len(), 1000);
+            let is_overlap = |it: &inspect::Fault| it.fault.contains("its record overlaps that of");
+            assert!(faults[1..].iter().all(is_overlap), "{:?}", faults[1]);
+            let bytes: usize = faults.iter().map(|it| it.part.len() + it.fault.len()).sum();
+            assert!(bytes < 500_000, "{bytes} bytes of faults");
+            let scrape = view.registry().and_then(|registry| registry.scrape()).expect("memory");
+            assert_eq!(scrape.damaged().len(), 1000);
+        };
+        let _limit = limit_address_space_to(64 << 20);
+        scrape_and_check();
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn families_without_end_are_refused() {
+    let segment = with_series(1000).anonymous().expect("a segment");
+    let registry = registry(&segment);
+    let make = |number: usize| registry.counter_family(&format!("family_{number}"), "", &["a"]);
+    for number in 0..1000 {
+        make(number).expect("room").series(&["value"]).expect("room").inc();
+    }
+    let made = (1000..).take_while(|&number| make(number).is_ok()).count() + 1000;
+    assert_eq!(made, 1064);
+    let error = make(made).expect_err("as many families as possible");
+    assert_eq!(*error.kind(), SegmentErrorKind::RegistryFull);
+    (0..made).for_each(|number| drop(make(number).expect("it exists")));
+    assert_eq!(registry.scrape().expect("memory").samples().count(), 1000);
 }
 
 fn is_full(error: &SegmentError) -> bool {
@@ -489,7 +547,7 @@ fn series_take_the_documented_memory() {
     let without = small().anonymous().expect("a segment");
     let segment = with_series(SERIES as u32).anonymous().expect("a segment");
     let index = blocks(&segment) - blocks(&without);
-    assert!((12 * SERIES..=25 * SERIES).contains(&index), "{index} bytes of an index");
+    assert!((32 * SERIES..=57 * SERIES).contains(&index), "{index} bytes of an index");
     let before = blocks(&segment);
     let family = family(&segment);
     for number in 0..SERIES {
@@ -518,8 +576,13 @@ const CELL: usize = 2;
 const SERIES_LENGTHS: usize = 3;
 /// Words of the head.
 const CELLS_USED: usize = 8;
-const SPARES: usize = 16;
-const INDEX: usize = 32;
+const FREE_CELLS: usize = 16;
+const FREE_RECORDS: usize = 24;
+const INDEX: usize = 128;
+const ENTRIES: usize = 256;
+/// The first words of a family and of a series, with one label.
+const FIRST_OF_FAMILY: u64 = 3 << 32 | 6 << 16 | 1;
+const FIRST_OF_SERIES: u64 = 1 << 32 | 3 << 16 | 2;
 
 impl Parts {
     fn new() -> Parts {
@@ -553,7 +616,7 @@ impl Parts {
 
     /// Returns the entry of the index that leads to a record.
     fn entry(&self, record: usize) -> usize {
-        let mut entries = self.head + INDEX..self.head + INDEX + 128;
+        let mut entries = self.head + INDEX..self.head + INDEX + ENTRIES;
         let is_own = |&at: &usize| self.word(at) << 24 >> 30 == record as u64 / 8;
         entries.find(is_own).expect("the entry")
     }
@@ -568,23 +631,33 @@ impl Parts {
     fn damages(&self) -> Vec<(usize, u64, usize, &'static str)> {
         let ([family, _], [series, other]) = (self.families, self.series);
         let (entry, of_family) = (self.entry(series), self.entry(family));
+        let text = |text: &[u8; 8]| u64::from_le_bytes(*text);
         let beyond = |entry: usize| self.word(entry) & !((1 << 40) - 64) | ((1 << 40) - 64);
         vec![
             (family, 0, 2, "registry record"),
-            (family, 1 << 32 | 1, 2, "registry record"),
-            (family, 1 << 32 | u64::from(u32::MAX), 2, "registry record"),
+            (family, FIRST_OF_FAMILY - (2 << 32), 2, "registry record"),
+            (family, FIRST_OF_FAMILY | u64::MAX << 32, 2, "registry record"),
+            (family, FIRST_OF_FAMILY + (1 << 16), 2, "registry record"),
+            (family, FIRST_OF_FAMILY | 1 << 48, 2, "registry record"),
             (family + FAMILY_LENGTHS, u64::MAX, 2, "registry record"),
             (family + FAMILY_LENGTHS + 1, (64 << 10) + 1, 2, "registry record"),
             (family + FAMILY_LENGTHS + 3, u64::MAX, 2, "registry record"),
+            (family + FAMILY_LENGTHS + 3, text(b"one tota"), 2, "name of a family"),
+            (family + FAMILY_LENGTHS + 3, text(b"one_totb"), 2, "name of a family"),
+            (family + FAMILY_LENGTHS + 6, text(b"la\"el\0\0\0"), 2, "name of a family"),
+            (family + FAMILY_LENGTHS + 2, 0, 2, "name of a family"),
             (of_family, beyond(of_family), 2, "registry record"),
             (of_family, self.word(of_family) ^ 4096, 2, "registry record"),
-            (series, 2 << 32 | 65, 1, "registry record"),
-            (series, 2 << 32, 1, "number of values"),
+            (series, FIRST_OF_SERIES + (64 << 32), 1, "registry record"),
+            (series, FIRST_OF_SERIES - (1 << 32), 1, "number of values"),
+            (series, FIRST_OF_SERIES + (1 << 16), 1, "registry record"),
+            (series, FIRST_OF_SERIES | u64::MAX << 48, 1, "registry record"),
             (series + FAMILY_AT, 0, 1, "family of a series"),
             (series + FAMILY_AT, u64::MAX, 1, "family of a series"),
             (series + FAMILY_AT, 8 * other as u64, 1, "family of a series"),
             (series + CELL, u64::MAX, 1, "cell of a series"),
             (series + CELL, 84, 1, "cell of a series"),
+            (series + CELL, 4, 1, "and number 4 too"),
             (series + SERIES_LENGTHS, 1 << 40, 1, "registry record"),
             (series + SERIES_LENGTHS + 1, u64::MAX, 1, "registry record"),
             (entry, beyond(entry), 1, "registry record"),
@@ -630,6 +703,11 @@ fn check_finds_damage() {
         (series + SERIES_LENGTHS + 1, u64::from_le_bytes(*b"later of"), 0, "have this name"),
         (series + SERIES_LENGTHS + 1, u64::from_le_bytes(*b"other of"), 0, "no search finds"),
         (free, parts.word(entry), 0, "overlaps that of"),
+        (parts.head + FREE_CELLS, 1, 0, "its cell is that of"),
+        (parts.head + FREE_CELLS, 5, 0, "and number 4 too"),
+        (parts.head + FREE_CELLS, u64::MAX, 0, "their list is damaged"),
+        (parts.head + FREE_RECORDS, 8 * series as u64, 0, "their list is damaged"),
+        (parts.head + FREE_RECORDS, u64::MAX, 0, "their list is damaged"),
         (entry, parts.word(entry) ^ 1 << 63, 0, "no search finds"),
         (parts.head + CELLS_USED, u64::MAX, 0, "cells are in use"),
         (parts.head + CELLS_USED, 2, 0, "cells are in use"),
@@ -646,8 +724,13 @@ fn check_finds_damage() {
     let error = registry(&other).counter_family("one", "", &["label"]).expect_err("another type");
     assert!(error.to_string().contains("exists, of another type with the labels"), "{error}");
     // Hostile counts and spares cost no time, and lead nowhere.
-    let hostile =
-        [(CELLS_USED, u64::MAX), (SPARES, u64::MAX), (SPARES, 1 << 40 | 64), (SPARES, 64)];
+    let hostile = [
+        (CELLS_USED, u64::MAX),
+        (FREE_CELLS, u64::MAX),
+        (FREE_CELLS, 1 << 40),
+        (FREE_RECORDS, u64::MAX),
+        (FREE_RECORDS, 64),
+    ];
     for (word, value) in hostile {
         let segment = attach(&parts.with(parts.head + word, value)).expect("a sound header");
         assert_eq!(registry(&segment).scrape().expect("memory").samples().count(), 4);

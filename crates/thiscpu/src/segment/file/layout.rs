@@ -6,7 +6,7 @@
 //! index         4096     offsets of records, by the hash of their names
 //! participants           slots of processes that use budgets
 //! waiters                threads and tasks that wait for units
-//! registry               its head, and its index: only in segments with series
+//! registry               its head, its index, and a word for each cell: only with series
 //! shared                 records, one after the other
 //! lanes                  for each lane, the banks of counters and the pairs of budgets
 //! cells                  for each lane, the banks of series; the file's last word is the end mark
@@ -54,11 +54,13 @@ pub(in crate::segment) const SERIES_MAX: u64 = 1 << 22;
 /// Cells beyond the number of series. Each death in an insert can cost one.
 const SPARE_CELLS: u64 = 64;
 /// The bytes of a registry's head, before its index.
-pub(in crate::segment) const REGISTRY_HEAD: u64 = 256;
+pub(in crate::segment) const REGISTRY_HEAD: u64 = 1024;
 /// The bytes of a series in each lane.
 pub(in crate::segment) const CELL_BYTES: u64 = 32;
-/// The bytes that a new segment reserves for the record of each series.
+/// The bytes of records that a new segment has for each cell.
 const SERIES_RECORD_BYTES: u64 = 128;
+/// Where records end at most: entries of the registry's index hold offsets below this.
+pub(in crate::segment) const RECORDS_END_MAX: u64 = 1 << 40;
 
 /// The start of a segment.
 #[repr(C)]
@@ -145,8 +147,9 @@ impl Layout {
 
     /// Adds a registry with room for some series. Its areas come on top of all others.
     pub(in crate::segment) fn with_series(self, series: u64) -> Layout {
-        let records = (SERIES_RECORD_BYTES * series).next_multiple_of(PAGE);
-        Layout { series, shared_bytes: self.shared_bytes + records, ..self }
+        let layout = Layout { series, ..self };
+        let records = (SERIES_RECORD_BYTES * layout.cells()).next_multiple_of(PAGE);
+        Layout { shared_bytes: self.shared_bytes + records, ..layout }
     }
 
     pub(in crate::segment) const fn index_at(&self) -> u64 {
@@ -168,22 +171,27 @@ impl Layout {
         (self.waiters_at() + WAITER_BYTES * self.waiters).next_multiple_of(64)
     }
 
-    /// Returns the number of cells in each lane, which also bounds the number of series.
+    /// Returns the number of cells in each lane, which bounds the numbers of series and families.
     pub(in crate::segment) fn cells(&self) -> u64 {
         if self.series == 0 { 0 } else { self.series + SPARE_CELLS }
     }
 
-    /// Returns the number of entries in the index of the registry.
+    /// Returns the number of entries in the index of the registry, a power of two.
     ///
-    /// At most two thirds of them are those of series.
+    /// At most two thirds of them are in use, also if each series has a family of its own.
     pub(in crate::segment) fn series_entries(&self) -> u64 {
-        if self.series == 0 { 0 } else { (self.cells() * 3 / 2).next_power_of_two() }
+        if self.series == 0 { 0 } else { (3 * self.cells()).next_power_of_two() }
+    }
+
+    /// Returns where the words of cells begin, one for each.
+    pub(in crate::segment) fn cell_words_at(&self) -> u64 {
+        let head = if self.series == 0 { 0 } else { REGISTRY_HEAD };
+        self.registry_at() + head + 8 * self.series_entries()
     }
 
     /// Returns where the shared area begins. Nothing that it holds is at 0.
     pub(in crate::segment) fn shared_at(&self) -> u64 {
-        let head = if self.series == 0 { 0 } else { REGISTRY_HEAD };
-        (self.registry_at() + head + 8 * self.series_entries()).next_multiple_of(PAGE)
+        (self.cell_words_at() + 8 * self.cells()).next_multiple_of(PAGE)
     }
 
     pub(in crate::segment) fn lanes_at(&self) -> u64 {
@@ -209,7 +217,7 @@ impl Layout {
     }
 
     /// Returns an error that names a size that no segment has.
-    fn check(&self) -> Result<(), SegmentErrorKind> {
+    pub(in crate::segment) fn check(&self) -> Result<(), SegmentErrorKind> {
         let is_area =
             |bytes: u64| (PAGE..=BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(PAGE);
         let entries = self.index_entries;
@@ -234,6 +242,9 @@ impl Layout {
         }
         if self.series > SERIES_MAX {
             return damaged("number of series");
+        }
+        if self.series != 0 && self.lanes_at() > RECORDS_END_MAX {
+            return damaged("area size");
         }
         Ok(())
     }
@@ -322,5 +333,30 @@ impl Header {
             true => Ok(layout),
             false => Err(SegmentErrorKind::WrongLength { expected: layout.len(), found: len }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn index_has_room_for_a_family_with_each_series() {
+        for series in [1, 64, 1000, 10_000, 87_317, 87_318, SERIES_MAX] {
+            let layout = Layout::smallest(1, 8).with_series(series);
+            let most = 2 * layout.cells();
+            assert!(3 * most <= 2 * layout.series_entries(), "{series}");
+            assert!(layout.shared_bytes >= PAGE + SERIES_RECORD_BYTES * layout.cells());
+        }
+    }
+
+    #[test]
+    fn records_lie_where_entries_of_a_registry_can_lead() {
+        let layout = Layout { shared_bytes: BYTES_MAX, ..Layout::smallest(1, 8) };
+        assert_eq!(layout.check(), Ok(()));
+        let damaged = Err(SegmentErrorKind::Damaged { field: "area size" });
+        assert_eq!(Layout { series: 1, ..layout }.check(), damaged);
+        let below = Layout { series: 1, shared_bytes: BYTES_MAX - (1 << 20), ..layout };
+        assert_eq!(below.check(), Ok(()));
     }
 }

@@ -142,8 +142,10 @@ impl Mapping {
     }
 
     fn end_mark(&self) -> &AtomicU64 {
-        // SAFETY: the file has at least a page, so its last word is in the mapping and aligned. It
-        // belongs to no cell.
+        // SAFETY: the mapping has the length of the layout, a multiple of a page. So its last word
+        // is inside and aligned. It belongs to no cell: `Layout::lane_cell_bytes` has a word more
+        // than the cells of a lane, and the last lane ends at the end of the mapping. All accesses
+        // to it are atomic.
         unsafe { &*((self.mapped.base + self.mapped.len - 8) as *const AtomicU64) }
     }
 
@@ -264,14 +266,6 @@ impl Mapping {
             (0..self.layout.lanes)
                 .try_for_each(|lane| self.ensure(self.layout.cells_at() + lane * max + from, bytes))
         })
-    }
-
-    /// Gives back bytes that nobody has written, unless others took more since.
-    pub(in crate::segment) fn give_back_shared(&self, at: u64, bytes: u64) {
-        let from = at - self.layout.shared_at();
-        let end = from + bytes.next_multiple_of(SHARED_UNIT);
-        // Relaxed: as in `take`.
-        let _ = self.header().shared_used.compare_exchange(end, from, Relaxed, Relaxed);
     }
 
     /// Gives the start of an area memory.

@@ -15,6 +15,10 @@
 //! Nothing has to be recovered if a process dies between any two instructions. An adder's addition
 //! has happened or not. A sum that stopped after step 2 leaves open banks, which the next sum seals
 //! in its step 1. A sum that is overtaken by another starts again.
+//!
+//! A sum may leave out counters of its epoch. For these it is a sum that died after it exchanged
+//! the epoch, and that had found their inactive banks open. An open bank takes additions in every
+//! epoch, so nothing is lost: the next sum of such a counter seals its inactive bank first.
 
 use super::lane::{Added, Bank, Overtaken, Step};
 use crate::sys::Host;
@@ -109,10 +113,19 @@ impl Lanes {
     }
 
     /// Seals the banks of a step in every lane, and adds the counts to `sums`.
-    fn seal(&self, step: &Step<'_>, sums: &mut [i64]) -> Result<(), Overtaken> {
+    ///
+    /// `number` returns which counter a sum is that of.
+    #[inline(always)]
+    fn seal(
+        &self,
+        step: &Step<'_>,
+        number: &impl Fn(usize) -> usize,
+        sums: &mut [i64],
+    ) -> Result<(), Overtaken> {
         for lane in 0..self.count {
-            for (counter, sum) in sums.iter_mut().enumerate() {
-                *sum = sum.wrapping_add(self.bank(lane, counter, step.sealed).seal(step)?);
+            for (index, sum) in sums.iter_mut().enumerate() {
+                let bank = self.bank(lane, number(index), step.sealed);
+                *sum = sum.wrapping_add(bank.seal(step)?);
             }
         }
         Ok(())
@@ -131,29 +144,34 @@ pub(in crate::segment) fn sum(
     loop {
         // Acquire: pairs with the exchange below.
         let now = epoch.load(Acquire);
-        if try_sum(epoch, now, &parts, sums).is_ok() {
+        if try_sum(epoch, now, &parts, &|index| index, sums).is_ok() {
             return;
         }
         Host::pause();
     }
 }
 
-/// Stores the sums as [`sum`] does, unless others overtake it in each of some attempts.
-#[cfg(not(thiscpu_model))]
+/// Stores the sums of some counters, unless others overtake it in each of some attempts.
+///
+/// `number` returns which counter a sum is that of. The other counters of this epoch are not
+/// touched, and other sums of them stay exact.
 pub(in crate::segment) fn sum_within(
     attempts: usize,
     epoch: &AtomicU64,
-    parts: impl Fn() -> [Option<Lanes>; 2],
+    lanes: Lanes,
+    number: impl Fn(usize) -> usize,
     sums: &mut [i64],
 ) -> bool {
+    let parts = || [Some(lanes), None];
     // Acquire: pairs with the exchange in `try_sum`.
-    (0..attempts).any(|_| try_sum(epoch, epoch.load(Acquire), &parts, sums).is_ok())
+    (0..attempts).any(|_| try_sum(epoch, epoch.load(Acquire), &parts, &number, sums).is_ok())
 }
 
 fn try_sum(
     epoch: &AtomicU64,
     now: u64,
     parts: &impl Fn() -> [Option<Lanes>; 2],
+    number: &impl Fn(usize) -> usize,
     sums: &mut [i64],
 ) -> Result<(), Overtaken> {
     let next = now.wrapping_add(1);
@@ -161,14 +179,14 @@ fn try_sum(
     sums.fill(0);
     let before = Step { epoch, current: now, sealed: now.wrapping_sub(1) };
     for lanes in in_use.iter().flatten() {
-        lanes.seal(&before, sums)?;
+        lanes.seal(&before, number, sums)?;
     }
     // AcqRel: releases the seals to adders that load the new epoch, and acquires those of the sum
     // that made the old one.
     epoch.compare_exchange(now, next, AcqRel, Acquire).map_err(|_| Overtaken)?;
     let after = Step { epoch, current: next, sealed: now };
     for lanes in in_use.iter().flatten() {
-        lanes.seal(&after, sums)?;
+        lanes.seal(&after, number, sums)?;
     }
     // An add before the instant has put its lanes into use before it, so they are seen here.
     let is_complete = parts().iter().flatten().count() == in_use.iter().flatten().count();

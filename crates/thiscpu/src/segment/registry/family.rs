@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::head::{head, lanes};
+use super::head::{cells_used, head, lanes};
 use super::insert::{find_series, insert_series};
-use super::names::TEXT_MAX;
+use super::names::STRING_MAX;
 use super::record::{CELL, SERIES_HEAD, damaged, words};
 use crate::segment::file::error::{SegmentError, SegmentErrorKind};
 use crate::segment::file::mapping::Mapping;
@@ -35,10 +35,10 @@ impl Handle {
     /// Checks the number and the lengths of values.
     fn check(&self, values: &[&str]) -> Result<(), SegmentErrorKind> {
         let (count, wanted) = (values.len(), self.labels.len());
-        let is_long = |value: &&&str| value.len() > TEXT_MAX;
+        let is_long = |value: &&&str| value.len() > STRING_MAX;
         let reason = match values.iter().find(is_long) {
             Some(long) => {
-                format!("a label's value has {} bytes; use {TEXT_MAX} at most", long.len())
+                format!("a label's value has {} bytes; use {STRING_MAX} at most", long.len())
             }
             None if count != wanted => format!(
                 "there are {count} values for the {wanted} labels of {}; give each label one, \
@@ -59,7 +59,8 @@ impl Handle {
 
     #[inline]
     pub(super) fn find(&self, values: &[&str]) -> Result<Option<u64>, SegmentErrorKind> {
-        if values.len() != self.labels.len() || values.iter().any(|value| value.len() > TEXT_MAX) {
+        if values.len() != self.labels.len() || values.iter().any(|value| value.len() > STRING_MAX)
+        {
             self.check(values)?;
         }
         find_series(&self.segment, self.at, values)
@@ -74,6 +75,9 @@ pub(super) fn place_of(
 ) -> Result<(Lanes, *const AtomicU64), SegmentErrorKind> {
     // Relaxed: the load of the index acquired the record.
     let cell = words(mapping, at, SERIES_HEAD)?[CELL].load(Relaxed);
+    if cell >= cells_used(mapping) {
+        return Err(damaged());
+    }
     let lanes = lanes(mapping, cell).ok_or_else(damaged)?;
     mapping.ensure_cells(cell + 1)?;
     Ok((lanes, &raw const head(mapping)?.epoch))
@@ -84,6 +88,9 @@ impl SharedFamily {
     ///
     /// There is a value for each label, in the order of the names, with up to 64 KiB each. An empty
     /// value stands for no label. A series that exists is found by its hash, in a few cache lines.
+    /// A new one takes 64 bytes or more of records, and 32 in each lane; see
+    /// [`series`](crate::SegmentOptions::series) of the options. Allocates nothing on the heap
+    /// unless it fails. Not for signal handlers; may be called after `fork`.
     /// Keep the result for series that are counted often: its [`add`](SharedSeries::add) looks
     /// nothing up.
     ///

@@ -9,18 +9,22 @@
 //! ```
 //!
 //! A process that inserts a name reserves memory, writes the record there, and exchanges a free
-//! entry. If another process was faster with this name, its record counts. The loser keeps its own
-//! record as a *spare*, which the next insert of any process takes. A process that dies in between
-//! leaves at most what it had reserved.
+//! entry. If another process was faster with this name, its record counts. The loser pushes its own
+//! record to a list of free ones, which the next insert of any process takes it from. A process
+//! that dies in between leaves at most what it had reserved.
+//!
+//! Nobody else may have the reserved memory. So a process that inserts must not fork between the
+//! reservation and the end of the push: both processes would have it. Callers block signals, whose
+//! handlers may fork. Another thread may fork: the child has no thread that inserts.
 
 use crate::sys::atomic::{
     AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-/// The bits of an offset in an entry or a spare.
-const AT: u64 = (1 << 40) - 64;
-/// Where a tag, or the size of a spare, begins.
+/// The bits of an offset in an entry.
+const AT: u64 = (1 << TAG_AT) - 64;
+/// Where a tag begins.
 const TAG_AT: u32 = 40;
 
 /// Returns the entry for a record.
@@ -77,45 +81,11 @@ pub(in crate::segment) fn find_or_publish<E>(
         }
         let may_be_key = kind_of(found) == kind && (found ^ hash) >> TAG_AT == 0;
         if may_be_key && is_key(found)? {
-            return Ok(Outcome { entry: Some(found), unused: own });
+            // The own record is unused unless it is the one that was found.
+            return Ok(Outcome { entry: Some(found), unused: own.filter(|&own| own != found) });
         }
     }
     Ok(Outcome { entry: None, unused: own })
-}
-
-/// A record that was not published: its offset, and its size in units of 64 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::segment) struct Spare {
-    pub(in crate::segment) at: u64,
-    pub(in crate::segment) units: u64,
-}
-
-/// The most units beyond those needed of a spare that is taken.
-const UNITS_WASTED_MAX: u64 = 2;
-
-/// Takes a spare that a record of `units` fits in.
-pub(in crate::segment) fn take_spare(spares: &[AtomicU64], units: u64) -> Option<Spare> {
-    spares.iter().find_map(|word| {
-        // Relaxed: the exchange below acquires.
-        let found = word.load(Relaxed);
-        let spare = Spare { at: found & AT, units: found >> TAG_AT };
-        if found == 0 || !(units..=units + UNITS_WASTED_MAX).contains(&spare.units) {
-            return None;
-        }
-        // Acquire: pairs with the Release in `keep_spare`. The stores of the process that kept the
-        // spare precede those of this one, which would otherwise be overwritten.
-        word.compare_exchange(found, 0, Acquire, Relaxed).is_ok().then_some(spare)
-    })
-}
-
-/// Keeps a record that was not published, if there is a free word for it.
-pub(in crate::segment) fn keep_spare(spares: &[AtomicU64], spare: Spare) -> bool {
-    let value = spare.units << TAG_AT | spare.at & AT;
-    spares.iter().any(|word| {
-        // Release: pairs with the Acquire in `take_spare`.
-        // Relaxed, the others: a process that finds the word in use goes on to the next.
-        word.load(Relaxed) == 0 && word.compare_exchange(0, value, Release, Relaxed).is_ok()
-    })
 }
 
 /// Takes a number below `max` that nobody else gets.

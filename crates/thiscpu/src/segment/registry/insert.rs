@@ -1,32 +1,56 @@
 //! Finding families and series by name, and inserting them.
 
-use super::head::{head, index, lanes};
-use super::index::{
-    Outcome, Spare, at_of, entry_of, find_or_publish, keep_spare, take_number, take_spare,
-};
+use super::head::index;
+use super::index::{Outcome, at_of, entry_of, find_or_publish};
+use super::memory::{Memory, give_back, take_memory};
 use super::record::{
-    CELL, COUNTER, FAMILY, FAMILY_HEAD, FAMILY_TEXTS, PID, PROGRAM, Record, SERIES, SERIES_HEAD,
-    TYPE, bytes_of, first_word, is_family, is_series, words, words_of, write,
+    COUNTER, FAMILY, FAMILY_HEAD, FAMILY_STRINGS, PID, PROGRAM, Record, SERIES, SERIES_HEAD,
+    bytes_of, first_word, is_family, is_series, words_of, write,
 };
 use crate::segment::file::error::{FamilyConflict, SegmentErrorKind};
-use crate::segment::file::mapping::{Mapping, SHARED_UNIT};
+use crate::segment::file::mapping::Mapping;
 use crate::sys::atomic::Ordering::Relaxed;
+use crate::sys::quiet_thread::with_signals_blocked;
 
-/// Returns the hash of a key: of the segment, a family or 0, and texts.
+/// The hash of a key, while its strings are added.
 ///
 /// It begins with a number that outsiders do not know, so they cannot choose labels that collide.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hash(u64);
+
+/// Returns the hash of the series of a family, or of families if its offset is 0.
+///
+/// It has no strings yet.
 #[inline]
-pub(super) fn hash(mapping: &Mapping, family_at: u64, texts: &[&str]) -> u64 {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mix = |hash: u64, word: u64| {
-        let product = u128::from(hash ^ word) * u128::from(FACTOR);
-        (product as u64 ^ (product >> 64) as u64).wrapping_add(FACTOR)
-    };
-    let first = mix(mapping.header().nonce(), family_at);
-    let all = texts.iter().fold(first, |hash, text| {
-        words_of(text.as_bytes()).fold(mix(hash, text.len() as u64), mix)
-    });
-    mix(all, 0)
+pub(super) fn hash_start(mapping: &Mapping, family_at: u64) -> Hash {
+    Hash(mapping.header().nonce()).mix(family_at)
+}
+
+impl Hash {
+    #[inline]
+    fn mix(self, word: u64) -> Hash {
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let product = u128::from(self.0 ^ word) * u128::from(FACTOR);
+        Hash((product as u64 ^ (product >> 64) as u64).wrapping_add(FACTOR))
+    }
+
+    /// Adds a string.
+    #[inline]
+    pub(super) fn with(self, string: &str) -> Hash {
+        words_of(string.as_bytes()).fold(self.mix(string.len() as u64), Hash::mix)
+    }
+
+    /// Returns the whole hash.
+    #[inline]
+    pub(super) fn end(self) -> u64 {
+        self.mix(0).0
+    }
+}
+
+/// Returns the hash of a key: of a family's offset or 0, and strings.
+#[inline]
+fn hash(mapping: &Mapping, family_at: u64, strings: &[&str]) -> u64 {
+    strings.iter().fold(hash_start(mapping, family_at), |hash, string| hash.with(string)).end()
 }
 
 /// Finds a family by its name.
@@ -46,16 +70,16 @@ pub(super) fn check_family(
     labels: Option<&[&str]>,
 ) -> Result<Vec<String>, SegmentErrorKind> {
     let record = Record::read(mapping, at, FAMILY)?;
-    let found = record.texts(FAMILY_TEXTS..)?;
+    let found = record.strings(FAMILY_STRINGS..)?;
     let is_other = labels.is_some_and(|labels| !found.iter().eq(labels));
-    if record.word(TYPE) == COUNTER && !is_other {
+    if record.is_of_counters() && !is_other {
         return Ok(found);
     }
     let program = [0, 1].map(|word| record.word(PROGRAM + word).to_le_bytes()).concat();
     let program = String::from_utf8_lossy(program.split(|&byte| byte == 0).next().unwrap_or(&[]));
     Err(SegmentErrorKind::OtherFamily(Box::new(FamilyConflict {
         name: name.to_owned(),
-        is_counter: record.word(TYPE) == COUNTER,
+        is_counter: record.is_of_counters(),
         labels: found,
         pid: record.word(PID) as u32,
         program: program.into_owned(),
@@ -71,19 +95,19 @@ pub(super) fn insert_family(
 ) -> Result<u64, SegmentErrorKind> {
     mapping.check_end()?;
     let hash = hash(mapping, 0, &[name]);
-    let texts = [name, help].into_iter().chain(labels.iter().copied());
-    let make = || {
-        let [first, second] = program();
-        let kind = first_word(FAMILY, FAMILY_TEXTS + labels.len());
-        let pid = u64::from(std::process::id());
-        let record: [u64; FAMILY_HEAD] = [kind, COUNTER, pid, first, second, 0];
-        let at = mapping.take_shared(bytes_of(FAMILY_HEAD, texts.clone()))?;
-        write(mapping, at, &record, texts.clone())?;
-        Ok(Some(entry_of(FAMILY, at, hash)))
-    };
+    // Before the search: to find the name of the program takes system calls and memory.
+    let [first, second] = program();
+    let head: [u64; FAMILY_HEAD] = [
+        first_word(FAMILY, FAMILY_HEAD, FAMILY_STRINGS + labels.len()),
+        COUNTER,
+        u64::from(std::process::id()),
+        first,
+        second,
+        0,
+    ];
+    let strings = [name, help].into_iter().chain(labels.iter().copied());
     let is_key = |entry| is_family(mapping, at_of(entry), name);
-    let outcome = find_or_publish(index(mapping)?, hash, FAMILY, is_key, make);
-    note_refused(mapping, outcome).map(|outcome| at_of(outcome.entry.unwrap_or(0)))
+    insert(mapping, hash, FAMILY, is_key, strings, |_| head)
 }
 
 /// Returns the beginning of this program's name.
@@ -97,27 +121,6 @@ fn program() -> [u64; 2] {
 /// Returns the largest length up to `most` at which no character is cut.
 fn whole_characters(text: &str, most: usize) -> usize {
     (0..=most).rev().find(|&len| text.is_char_boundary(len)).unwrap_or(0)
-}
-
-/// Counts an insert that failed for want of room or memory.
-fn note_refused(
-    mapping: &Mapping,
-    outcome: Result<Outcome, SegmentErrorKind>,
-) -> Result<Outcome, SegmentErrorKind> {
-    let outcome = match outcome {
-        Ok(Outcome { entry: None, .. }) | Err(SegmentErrorKind::Full) => {
-            Err(SegmentErrorKind::RegistryFull)
-        }
-        other => other,
-    };
-    let is_refused = |kind: &SegmentErrorKind| {
-        matches!(kind, SegmentErrorKind::RegistryFull | SegmentErrorKind::System { .. })
-    };
-    if outcome.as_ref().is_err_and(is_refused) {
-        // Relaxed: a number to be shown.
-        head(mapping)?.refused.fetch_add(1, Relaxed);
-    }
-    outcome
 }
 
 /// Finds a series, and returns the offset of its record.
@@ -142,59 +145,55 @@ pub(super) fn insert_series(
     values: &[&str],
 ) -> Result<u64, SegmentErrorKind> {
     let hash = hash(mapping, family_at, values);
-    let head = head(mapping)?;
-    let texts = || values.iter().copied();
-    let units = bytes_of(SERIES_HEAD, texts()).div_ceil(SHARED_UNIT);
-    let mut own = None;
-    let make = || {
-        let (spare, cell) = match kept_memory(mapping, units) {
-            Some(memory) => memory,
-            None => match new_memory(mapping, units)? {
-                Some(memory) => memory,
-                None => return Ok(None),
-            },
-        };
-        let record = [first_word(SERIES, values.len()), family_at, cell];
-        write(mapping, spare.at, &record, texts())?;
-        own = Some(spare);
-        Ok(Some(entry_of(SERIES, spare.at, hash)))
-    };
     let is_key = |entry| is_series(mapping, at_of(entry), family_at, values);
-    let outcome = find_or_publish(index(mapping)?, hash, SERIES, is_key, make);
-    let was_published = outcome.as_ref().is_ok_and(|it| it.unused.is_none() && it.entry.is_some());
-    if let Some(own) = own.filter(|_| !was_published) {
-        // Its record says which cell it has. If there is no word for it, both are lost.
-        keep_spare(&head.spares, own);
-    }
-    note_refused(mapping, outcome).map(|outcome| at_of(outcome.entry.unwrap_or(0)))
+    let first = first_word(SERIES, SERIES_HEAD, values.len());
+    let head = |cell| [first, family_at, cell];
+    insert(mapping, hash, SERIES, is_key, values.iter().copied(), head)
 }
 
-/// Takes the record and the cell of an insert that another process was faster with.
-fn kept_memory(mapping: &Mapping, units: u64) -> Option<(Spare, u64)> {
-    let spare = take_spare(&head(mapping).ok()?.spares, units)?;
-    // Whoever can write to the file can have written any word there.
-    let record = words(mapping, spare.at, (8 * spare.units) as usize).ok()?;
-    // Relaxed: `take_spare` acquired the record.
-    let cell = record[CELL].load(Relaxed);
-    lanes(mapping, cell)?;
-    mapping.ensure_cells(cell + 1).ok()?;
-    Some((spare, cell))
-}
-
-/// Takes bytes for a record, and a cell.
-fn new_memory(mapping: &Mapping, units: u64) -> Result<Option<(Spare, u64)>, SegmentErrorKind> {
-    let (used, cells) = (&head(mapping)?.cells_used, mapping.layout.cells());
-    // Relaxed: `take_number` looks again.
-    if used.load(Relaxed) >= cells {
-        return Ok(None);
-    }
-    let bytes = SHARED_UNIT * units;
-    let at = mapping.take_shared(bytes)?;
-    match take_number(used, cells, |count| mapping.ensure_cells(count)) {
-        Ok(Some(cell)) => Ok(Some((Spare { at, units }, cell))),
-        failed => {
-            mapping.give_back_shared(at, bytes);
-            failed.map(|_| None)
+/// Makes a family or series unless another process is faster; returns its record's offset.
+///
+/// `head` returns the first words of the record, which has the given cell.
+fn insert<'a, const N: usize>(
+    mapping: &Mapping,
+    hash: u64,
+    kind: u64,
+    is_key: impl Fn(u64) -> Result<bool, SegmentErrorKind>,
+    strings: impl Iterator<Item = &'a str> + Clone,
+    head: impl Fn(u64) -> [u64; N],
+) -> Result<u64, SegmentErrorKind> {
+    let bytes = bytes_of(N, strings.clone());
+    // Another process would have the memory too if a signal handler forked in here.
+    let outcome = with_signals_blocked(|| {
+        let mut own: Option<Memory> = None;
+        let make = || {
+            let memory = take_memory(mapping, bytes, kind)?;
+            write(mapping, memory.at, &head(memory.cell), strings.clone())?;
+            own = Some(memory);
+            Ok(Some(entry_of(kind, memory.at, hash)))
+        };
+        let outcome = find_or_publish(index(mapping)?, hash, kind, &is_key, make);
+        let was_published =
+            outcome.as_ref().is_ok_and(|it| it.unused.is_none() && it.entry.is_some());
+        if let Some(own) = own.filter(|_| !was_published) {
+            give_back(mapping, own);
         }
+        outcome
+    });
+    let error = match outcome {
+        Ok(Outcome { entry: Some(entry), .. }) => return Ok(at_of(entry)),
+        Ok(Outcome { entry: None, .. }) => SegmentErrorKind::RegistryFull,
+        Err(kind) => kind,
+    };
+    if !matches!(error, SegmentErrorKind::RegistryFull | SegmentErrorKind::System { .. }) {
+        return Err(error);
     }
+    // Another process may have taken the last memory for this very name.
+    let found = find_or_publish(index(mapping)?, hash, kind, is_key, || Ok(None))?;
+    if let Some(entry) = found.entry {
+        return Ok(at_of(entry));
+    }
+    // Relaxed: a number to be shown.
+    super::head::head(mapping)?.refused.fetch_add(1, Relaxed);
+    Err(error)
 }

@@ -1,10 +1,39 @@
 //! The index of a registry in a static, for the model, which has no files.
 
-use super::index::{Spare, at_of, entry_of, find_or_publish, keep_spare, take_number, take_spare};
+use super::free_list::FreeList;
+use super::index::{at_of, entry_of, find_or_publish, take_number};
 use crate::sys::atomic::{
     AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
+
+/// A free list of items from 1 to `ITEMS`.
+#[derive(Debug)]
+pub struct SharedFreeList<const ITEMS: usize> {
+    list: FreeList,
+    links: [AtomicU64; ITEMS],
+}
+
+impl<const ITEMS: usize> SharedFreeList<ITEMS> {
+    /// Creates an empty list.
+    pub const fn new() -> Self {
+        SharedFreeList { list: FreeList::new(), links: [const { AtomicU64::new(0) }; ITEMS] }
+    }
+
+    fn link(&self, item: u64) -> &AtomicU64 {
+        &self.links[item as usize - 1]
+    }
+
+    /// Takes an item, if there is one.
+    pub fn take(&self) -> Option<u64> {
+        self.list.take(|item| Some(self.link(item)))
+    }
+
+    /// Pushes an item that nobody else uses.
+    pub fn push(&self, item: u64) {
+        self.list.push(item, self.link(item));
+    }
+}
 
 /// The kind of all records.
 const KIND: u64 = 1;
@@ -13,11 +42,14 @@ const KIND: u64 = 1;
 #[derive(Debug)]
 pub struct SharedNames<const ENTRIES: usize, const RECORDS: usize> {
     index: [AtomicU64; ENTRIES],
-    spares: [AtomicU64; 2],
+    free_records: FreeList,
+    free_cells: FreeList,
     records_used: AtomicU64,
     cells_used: AtomicU64,
     /// A name and the number of a cell, each plus 1.
     records: [[AtomicU64; 2]; RECORDS],
+    /// The words of the cells, which link free ones.
+    links: [AtomicU64; RECORDS],
     /// The counts of the cells.
     cells: [AtomicU64; RECORDS],
 }
@@ -29,10 +61,12 @@ impl<const ENTRIES: usize, const RECORDS: usize> SharedNames<ENTRIES, RECORDS> {
     pub const fn new() -> Self {
         SharedNames {
             index: [const { Self::ZERO }; ENTRIES],
-            spares: [const { Self::ZERO }; 2],
+            free_records: FreeList::new(),
+            free_cells: FreeList::new(),
             records_used: Self::ZERO,
             cells_used: Self::ZERO,
             records: [const { [Self::ZERO, Self::ZERO] }; RECORDS],
+            links: [const { Self::ZERO }; RECORDS],
             cells: [const { Self::ZERO }; RECORDS],
         }
     }
@@ -52,19 +86,23 @@ impl<const ENTRIES: usize, const RECORDS: usize> SharedNames<ENTRIES, RECORDS> {
         let mut own = None;
         let make = || -> Result<_, ()> {
             let take = |used| take_number(used, RECORDS as u64, |_| Ok(()));
-            let (spare, cell) = match take_spare(&self.spares, 1) {
-                Some(spare) => (spare, self.record(spare.at)[1].load(Relaxed)),
-                None => {
-                    let Some(record) = take(&self.records_used)? else { return Ok(None) };
-                    let Some(cell) = take(&self.cells_used)? else { return Ok(None) };
-                    (Spare { at: 64 * (record + 1), units: 1 }, cell + 1)
-                }
+            let cell = match self.free_cells.take(|cell| self.links.get(cell as usize - 1)) {
+                Some(cell) => cell,
+                None => match take(&self.cells_used)? {
+                    Some(cell) => cell + 1,
+                    None => return Ok(None),
+                },
             };
-            for (word, value) in self.record(spare.at).iter().zip([name + 1, cell]) {
+            let at = match self.free_records.take(|at| Some(&self.record(at)[1])) {
+                Some(at) => at,
+                // There are as many records as cells, so this is not the last one.
+                None => 64 * (take(&self.records_used)?.expect("a record") + 1),
+            };
+            for (word, value) in self.record(at).iter().zip([name + 1, cell]) {
                 word.store(value, Relaxed);
             }
-            own = Some(spare);
-            Ok(Some(entry_of(KIND, spare.at, 0)))
+            own = Some((at, cell));
+            Ok(Some(entry_of(KIND, at, 0)))
         };
         let is_key = |entry| {
             let [its_name, cell] = self.record(at_of(entry)).each_ref().map(|it| it.load(Relaxed));
@@ -72,8 +110,9 @@ impl<const ENTRIES: usize, const RECORDS: usize> SharedNames<ENTRIES, RECORDS> {
             Ok(its_name == name + 1)
         };
         let outcome = find_or_publish(&self.index, 0, KIND, is_key, make).ok()?;
-        if let (Some(own), Some(_)) = (own, outcome.unused) {
-            keep_spare(&self.spares, own);
+        if let (Some((at, cell)), Some(_)) = (own, outcome.unused) {
+            self.free_records.push(at, &self.record(at)[1]);
+            self.free_cells.push(cell, &self.links[cell as usize - 1]);
         }
         let cell = self.record(at_of(outcome.entry?))[1].load(Relaxed) - 1;
         Some(cell as usize)

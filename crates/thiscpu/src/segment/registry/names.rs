@@ -50,7 +50,7 @@ pub(super) const NAME_MAX: usize = 1000;
 /// The most labels of a family.
 pub(super) const LABELS_MAX: usize = 64;
 /// The longest help text, and the longest value of a label, in bytes.
-pub(super) const TEXT_MAX: usize = 64 << 10;
+pub(super) const STRING_MAX: usize = 64 << 10;
 
 /// Returns why a family cannot have a name, a help text and labels.
 pub(super) fn refusal(name: &str, help: &str, labels: &[&str]) -> Option<String> {
@@ -67,8 +67,8 @@ pub(super) fn refusal(name: &str, help: &str, labels: &[&str]) -> Option<String>
              and underscores, and no digit first"
         ))
     };
-    if help.len() > TEXT_MAX {
-        return Some(format!("the help text has {} bytes; use {TEXT_MAX} at most", help.len()));
+    if help.len() > STRING_MAX {
+        return Some(format!("the help text has {} bytes; use {STRING_MAX} at most", help.len()));
     }
     if labels.len() > LABELS_MAX {
         return Some(format!("there are {} labels; use {LABELS_MAX} at most", labels.len()));

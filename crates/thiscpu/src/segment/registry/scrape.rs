@@ -1,10 +1,8 @@
 //! The values of all series at one instant.
 
-use super::head::{head, index, lanes};
+use super::head::{cells_used, head, index, lanes};
 use super::index::{at_of, kind_of};
-use super::record::{
-    CELL, COUNTER, FAMILY, FAMILY_AT, FAMILY_TEXTS, Record, SERIES, TYPE, damaged,
-};
+use super::record::{FAMILY, FAMILY_AT, FAMILY_STRINGS, Record, SERIES, damaged};
 use crate::segment::file::error::{SegmentError, SegmentErrorKind};
 use crate::segment::file::mapping::Mapping;
 use crate::segment::lanes::sums::{self, Lanes};
@@ -27,8 +25,8 @@ pub struct Scrape {
     families: Vec<Family>,
     series: Vec<Series>,
     /// The values of all labels, one after the other.
-    text: String,
-    /// Where in `text` each value ends.
+    values: String,
+    /// Where in `values` each one ends.
     ends: Vec<usize>,
     damaged: Vec<SegmentError>,
     refused: u64,
@@ -135,58 +133,58 @@ impl Scrape {
     /// Returns a value by its number in `ends`.
     fn label_value(&self, number: usize) -> &str {
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.text[start..self.ends[number]]
+        &self.values[start..self.ends[number]]
     }
 
     /// Scrapes a registry that this process can write, and so can seal.
     pub(super) fn exact(mapping: &Mapping) -> Result<Scrape, SegmentErrorKind> {
         let mut scrape = Scrape::collect(mapping)?;
-        let count = scrape.cells();
-        mapping.ensure_cells(count)?;
-        let Some(lanes) = lanes(mapping, 0) else { return Ok(scrape) };
-        let mut values = vec![0; count as usize];
+        mapping.ensure_cells(scrape.series.iter().map(|it| it.cell + 1).max().unwrap_or(0))?;
+        let Some(lanes) = lanes(mapping, 0) else { return scrape.finish(mapping) };
+        let mut values = vec![0; scrape.series.len()];
         let epoch = &head(mapping)?.epoch;
-        let parts = || [Some(lanes), None];
-        if sums::sum_within(ATTEMPTS_MAX, epoch, parts, &mut values) {
-            for series in &mut scrape.series {
-                let value = values[series.cell as usize] as u64;
-                (series.low, series.high) = (value, value);
+        // Cells of other types may hold anything, so a scrape seals only those of counters.
+        let cell = |index: usize| scrape.series[index].cell as usize;
+        if sums::sum_within(ATTEMPTS_MAX, epoch, lanes, cell, &mut values) {
+            for (series, value) in scrape.series.iter_mut().zip(values) {
+                (series.low, series.high) = (value as u64, value as u64);
             }
         } else {
-            scrape.bound(lanes, count);
+            scrape.bound(lanes);
         }
-        mapping.check_length()?;
-        Ok(scrape)
+        scrape.finish(mapping)
     }
 
     /// Scrapes a registry that this process may only read.
     pub(super) fn bounds(mapping: &Mapping) -> Result<Scrape, SegmentErrorKind> {
         let mut scrape = Scrape::collect(mapping)?;
         if let Some(lanes) = lanes(mapping, 0) {
-            scrape.bound(lanes, scrape.cells());
+            scrape.bound(lanes);
         }
+        scrape.finish(mapping)
+    }
+
+    /// Puts the series of one family one after the other, if the segment is not lost.
+    fn finish(mut self, mapping: &Mapping) -> Result<Scrape, SegmentErrorKind> {
         mapping.check_length()?;
-        Ok(scrape)
+        // After the values were read: cells lie about as their series' records do.
+        self.series.sort_by_key(|series| series.family);
+        Ok(self)
     }
 
     /// Reads bounds of all series, which hold between the first looks and the second ones.
-    fn bound(&mut self, lanes: Lanes, count: u64) {
-        let look = || -> Vec<_> { (0..count as usize).map(|cell| lanes.count(cell)).collect() };
-        let (first, second) = (look(), look());
-        for series in &mut self.series {
-            let cell = series.cell as usize;
+    fn bound(&mut self, lanes: Lanes) {
+        let all = || self.series.iter().map(|series| lanes.count(series.cell as usize));
+        let first: Vec<_> = all().collect();
+        let second: Vec<_> = all().collect();
+        for ((series, first), second) in self.series.iter_mut().zip(first).zip(second) {
             // Counts only grow until they exceed what an `i64` holds. Then they look negative.
-            (series.low, series.high) = match (first[cell], second[cell]) {
+            (series.low, series.high) = match (first, second) {
                 (Some(low @ 0..), Some(high)) if low <= high => (low as u64, high as u64),
                 _ => (0, u64::MAX),
             };
         }
         self.is_exact = self.series.iter().all(|series| series.low == series.high);
-    }
-
-    /// Returns how many cells, from the first one, have all series.
-    fn cells(&self) -> u64 {
-        self.series.iter().map(|series| series.cell + 1).max().unwrap_or(0)
     }
 
     /// Collects the names of all series.
@@ -201,7 +199,7 @@ impl Scrape {
         let mut scrape = Scrape {
             families: Vec::new(),
             series: Vec::new(),
-            text: String::new(),
+            values: String::new(),
             ends: Vec::new(),
             damaged: Vec::new(),
             // Relaxed: a number to be shown.
@@ -225,8 +223,6 @@ impl Scrape {
         }
         let others = entries.iter().filter(|&&it| !matches!(kind_of(it), FAMILY | SERIES));
         others.into_iter().try_for_each(|_| scrape.note(mapping, Err(damaged())))?;
-        // The families' own order is that of their records.
-        scrape.series.sort_by_key(|series| series.family);
         Ok(scrape)
     }
 
@@ -251,10 +247,12 @@ impl Scrape {
     fn add_family(&mut self, mapping: &Mapping, at: u64) -> Result<u64, SegmentErrorKind> {
         let record = Record::read(mapping, at, FAMILY)?;
         // A later version can have other types. Their series are no counters, and are left out.
-        let is_counter = record.word(TYPE) == COUNTER;
-        let mut texts = record.texts(..)?.into_iter();
-        let [name, help] = [(); FAMILY_TEXTS].map(|()| texts.next().unwrap_or_default());
-        self.families.push(Family { at, name, help, labels: texts.collect(), is_counter });
+        let is_counter = record.is_of_counters();
+        // Whoever prints a scrape relies on its names.
+        let mut strings = record.family_strings()?.into_iter();
+        let [name, help] = [(); FAMILY_STRINGS].map(|()| strings.next().unwrap_or_default());
+        let labels = strings.collect();
+        self.families.push(Family { at, name, help, labels, is_counter });
         Ok(at + record.bytes())
     }
 
@@ -266,24 +264,27 @@ impl Scrape {
         scratch: &mut Vec<u8>,
     ) -> Result<u64, SegmentErrorKind> {
         let record = Record::read(mapping, at, SERIES)?;
-        let (family_at, cell) = (record.word(FAMILY_AT), record.word(CELL));
+        let family_at = record.word(FAMILY_AT);
         // Families are in the order of their offsets.
         let family = self.families.binary_search_by_key(&family_at, |family| family.at);
         let family =
             family.map_err(|_| SegmentErrorKind::Damaged { field: "family of a series" })?;
-        if self.families[family].labels.len() != record.count() || lanes(mapping, cell).is_none() {
+        if self.families[family].labels.len() != record.count() {
             return Err(damaged());
         }
         if !self.families[family].is_counter {
             return Ok(at + record.bytes());
         }
-        let (text, first_value) = (self.text.len(), self.ends.len());
-        let copied = record.for_each_text(scratch, |value| {
-            self.text.push_str(value);
-            self.ends.push(self.text.len());
+        // The index was read before the number of cells, so each sound series has one of these.
+        let is_used = |&cell: &u64| cell < cells_used(mapping);
+        let cell = record.cell().filter(is_used).ok_or_else(damaged)?;
+        let (length, first_value) = (self.values.len(), self.ends.len());
+        let copied = record.for_each_string(scratch, |value| {
+            self.values.push_str(value);
+            self.ends.push(self.values.len());
         });
         if let Err(kind) = copied {
-            self.text.truncate(text);
+            self.values.truncate(length);
             self.ends.truncate(first_value);
             return Err(kind);
         }

@@ -24,7 +24,7 @@ use crate::sys::atomic::Ordering::Relaxed;
 /// | | cost | waits for |
 /// |---|---|---|
 /// | [`SharedFamily::series`], if the series exists | a hash and a few cache lines | nothing |
-/// | [`SharedFamily::series`], if it does not | two atomic exchanges and a record | nothing |
+/// | [`SharedFamily::series`], if it does not | two system calls, four exchanges | nothing |
 /// | [`SharedSeries::add`] | one locked instruction on a cache line of this CPU | nothing |
 /// | [`scrape`] | for each lane, an exchange and a few loads for each series | nothing |
 ///
@@ -33,7 +33,17 @@ use crate::sys::atomic::Ordering::Relaxed;
 /// [`scrape`]: SharedRegistry::scrape
 ///
 /// A process that dies in the middle of an insert can leave the memory of one series unused. The
-/// registry has room for 64 of these, beyond the number of series that it was created for.
+/// registry has room for 64 of these, beyond the number of series that it was created for. An
+/// insert now and then asks the kernel for memory of the file, which takes microseconds.
+///
+/// **Signal handlers** may add to series that they find in variables. They must not look up
+/// families and series: errors allocate memory. An insert blocks all signals while it has memory
+/// that is not published, because a handler may fork. Signals of a thread's own faults are not
+/// blocked. A handler of SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP or SIGSYS that interrupts an
+/// insert must not fork.
+///
+/// **After `fork`** parent and child use one registry, through the handles that both have. Any
+/// thread may fork at any time, also by the system call itself.
 ///
 /// ```
 /// # fn main() -> Result<(), thiscpu::SegmentError> {
@@ -134,7 +144,7 @@ impl SharedRegistry {
 
     /// Returns how much of the registry is in use.
     ///
-    /// Costs a load for each entry of the index, of which there are up to three for each series.
+    /// Costs a load for each entry of the index, of which there are three to six for each series.
     ///
     /// # Errors
     ///

@@ -40,7 +40,7 @@ pub(crate) use self::objects::{Object, alloc_many, cache_of, close, exhaust, fre
 pub(crate) use self::scale::{Level, soon};
 pub(crate) use self::single_step::{
     Steps, at_each_step, at_every_nth_step, at_kills, at_sampled_steps, can_single_step,
-    conflict_in_handler, fork_at_steps, step_through, stopped_at,
+    conflict_in_handler, fork_at_steps, step_through, stopped_at, stopped_child,
 };
 pub(crate) use self::threads::{
     DecrementOnDrop, Tally, assert_bounds_contain, leave_lanes_if, place_one_of_five,

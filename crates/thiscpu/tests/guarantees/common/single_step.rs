@@ -330,6 +330,33 @@ pub(crate) fn at_kills(distance: u64, op: impl Fn(), check: impl Fn(u64)) -> u64
     )
 }
 
+/// Forks a child that stops after some steps of `op`, as by SIGSTOP, and returns its id.
+///
+/// The caller lets it go on with SIGCONT, and waits for its end.
+///
+/// # Panics
+///
+/// If `op` is shorter.
+pub(crate) fn stopped_child(steps: u64, op: impl Fn()) -> i32 {
+    fn stop() {
+        // SAFETY: `raise` has no preconditions.
+        unsafe { libc::raise(libc::SIGSTOP) };
+    }
+    signal::handle_with_context(libc::SIGTRAP, stepped);
+    let child = fork::start(|| {
+        // A stopped child would stay if the test is killed.
+        // SAFETY: the call has no preconditions.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        conflict_in_handler(stop);
+        stopped_after(steps, op);
+    });
+    let mut status = 0;
+    // SAFETY: the status is valid for writes.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, libc::WUNTRACED) };
+    assert!(waited == child && libc::WIFSTOPPED(status), "it ended within {steps} steps");
+    child
+}
+
 /// Runs `body` on this thread, and `conflict` on another thread at each stop.
 ///
 /// `conflict` receives the stop's number.
