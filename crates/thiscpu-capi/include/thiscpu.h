@@ -639,7 +639,8 @@ typedef struct thiscpu_shared_counters thiscpu_shared_counters;
  * - Lifetime: from `thiscpu_shared_family_open` to `thiscpu_shared_family_close`. The family stays
  *   in the segment.
  * - Signal handlers: none of its functions is allowed.
- * - After `fork`: the child has the handle of its parent.
+ * - After `fork`: the child has the handle of its parent. Any thread may fork at any time. The
+ *   handler of a fault's signal, such as SIGSEGV, must not fork while it interrupts an insert.
  */
 typedef struct thiscpu_shared_family thiscpu_shared_family;
 
@@ -957,7 +958,7 @@ typedef struct thiscpu_registry_usage {
 } thiscpu_registry_usage;
 
 /**
- * What a scrape has; see `thiscpu_scrape_info`.
+ * What a scrape has; see `thiscpu_scrape_summary`.
  */
 typedef struct thiscpu_scrape_info {
   /**
@@ -981,7 +982,7 @@ typedef struct thiscpu_scrape_info {
 /**
  * Bytes of UTF-8 that a scrape has. They may contain zeros, and none follows them.
  */
-typedef struct thiscpu_text {
+typedef struct thiscpu_string {
   /**
    * The first byte.
    */
@@ -990,7 +991,7 @@ typedef struct thiscpu_text {
    * The number of bytes.
    */
   size_t len;
-} thiscpu_text;
+} thiscpu_string;
 
 /**
  * A series in a scrape; see `thiscpu_scrape_sample`.
@@ -999,11 +1000,11 @@ typedef struct thiscpu_sample {
   /**
    * The name of the family, which ends in `_total`.
    */
-  struct thiscpu_text name;
+  struct thiscpu_string name;
   /**
    * The help text of the family.
    */
-  struct thiscpu_text help;
+  struct thiscpu_string help;
   /**
    * The lowest value that the series can have had. It is the exact value if it equals `high`.
    */
@@ -3423,7 +3424,7 @@ enum thiscpu_status thiscpu_shared_series_sum(struct thiscpu_shared_series *seri
 /**
  * Stores in `*usage` how much of a segment's registry is in use.
  *
- * Costs a load for each entry of the index, of which there are up to three for each series.
+ * Costs a load for each entry of the index, of which there are three to six for each series.
  *
  * - NULL: not allowed.
  * - Returns: `OK`, `NULL_POINTER`, `INVALID_SEGMENT`; `NO_SUCH_OBJECT` if the segment has no
@@ -3466,7 +3467,7 @@ enum thiscpu_status thiscpu_scrape_create_by_view(struct thiscpu_segment_view *v
                                                   struct thiscpu_scrape **scrape);
 
 /**
- * Destroys a scrape, whose texts are not valid any more.
+ * Destroys a scrape, whose strings are not valid any more.
  *
  * - NULL: allowed; does nothing.
  * - Returns: `OK`.
@@ -3483,8 +3484,8 @@ enum thiscpu_status thiscpu_scrape_destroy(struct thiscpu_scrape *scrape);
  * - Blocks: never.
  * - Signal handlers: not allowed.
  */
-enum thiscpu_status thiscpu_scrape_info(struct thiscpu_scrape *scrape,
-                                        struct thiscpu_scrape_info *info);
+enum thiscpu_status thiscpu_scrape_summary(struct thiscpu_scrape *scrape,
+                                           struct thiscpu_scrape_info *info);
 
 /**
  * Stores series `index` of a scrape in `*sample`. Series of one family follow each other.
@@ -3509,8 +3510,8 @@ enum thiscpu_status thiscpu_scrape_sample(struct thiscpu_scrape *scrape,
 enum thiscpu_status thiscpu_scrape_label(struct thiscpu_scrape *scrape,
                                          size_t index,
                                          size_t label,
-                                         struct thiscpu_text *name,
-                                         struct thiscpu_text *value);
+                                         struct thiscpu_string *name,
+                                         struct thiscpu_string *value);
 
 /**
  * Stores bounds of one series of a view in `*bounds`.

@@ -8,7 +8,7 @@ use crate::counter::ThiscpuBounds;
 use crate::ffi::{OutParam, catch, create, deref, destroy, name, write};
 use crate::segment::ThiscpuSegment;
 use crate::segment_view::{ThiscpuSegmentView, to_c};
-use crate::shared_registry::{ThiscpuRegistryUsage, texts};
+use crate::shared_registry::{ThiscpuRegistryUsage, strings};
 use crate::status::Status;
 
 /// The values of all series of a segment's registry at one instant. Rust: `Scrape`.
@@ -23,20 +23,20 @@ pub struct ThiscpuScrape(Scrape);
 /// Bytes of UTF-8 that a scrape has. They may contain zeros, and none follows them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct ThiscpuText {
+pub struct ThiscpuString {
     /// The first byte.
     pub bytes: *const c_char,
     /// The number of bytes.
     pub len: usize,
 }
 
-impl ThiscpuText {
-    fn new(text: &str) -> ThiscpuText {
-        ThiscpuText { bytes: text.as_ptr().cast(), len: text.len() }
+impl ThiscpuString {
+    fn new(text: &str) -> ThiscpuString {
+        ThiscpuString { bytes: text.as_ptr().cast(), len: text.len() }
     }
 }
 
-/// What a scrape has; see `thiscpu_scrape_info`.
+/// What a scrape has; see `thiscpu_scrape_summary`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ThiscpuScrapeInfo {
@@ -55,9 +55,9 @@ pub struct ThiscpuScrapeInfo {
 #[derive(Clone, Copy, Debug)]
 pub struct ThiscpuSample {
     /// The name of the family, which ends in `_total`.
-    pub name: ThiscpuText,
+    pub name: ThiscpuString,
     /// The help text of the family.
-    pub help: ThiscpuText,
+    pub help: ThiscpuString,
     /// The lowest value that the series can have had. It is the exact value if it equals `high`.
     pub low: u64,
     /// The highest value that the series can have had.
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn thiscpu_scrape_create_by_view(
     unsafe { create(scrape, new) }
 }
 
-/// Destroys a scrape, whose texts are not valid any more.
+/// Destroys a scrape, whose strings are not valid any more.
 ///
 /// - NULL: allowed; does nothing.
 /// - Returns: `OK`.
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn thiscpu_scrape_destroy(scrape: *mut ThiscpuScrape) -> S
 /// - Blocks: never.
 /// - Signal handlers: not allowed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn thiscpu_scrape_info(
+pub unsafe extern "C" fn thiscpu_scrape_summary(
     scrape: *mut ThiscpuScrape,
     info: *mut ThiscpuScrapeInfo,
 ) -> Status {
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn thiscpu_scrape_sample(
 ) -> Status {
     let get = |scrape: &_| {
         let sample = self::sample(scrape, index)?;
-        let (name, help) = (ThiscpuText::new(sample.name()), ThiscpuText::new(sample.help()));
+        let (name, help) = (ThiscpuString::new(sample.name()), ThiscpuString::new(sample.help()));
         let (low, high, labels) = (sample.low(), sample.high(), sample.labels().count());
         Ok(ThiscpuSample { name, help, low, high, labels })
     };
@@ -188,8 +188,8 @@ pub unsafe extern "C" fn thiscpu_scrape_label(
     scrape: *mut ThiscpuScrape,
     index: usize,
     label: usize,
-    name: *mut ThiscpuText,
-    value: *mut ThiscpuText,
+    name: *mut ThiscpuString,
+    value: *mut ThiscpuString,
 ) -> Status {
     catch(|| {
         // SAFETY: the header requires that the handle is null or live, and that `name` and `value`
@@ -197,8 +197,8 @@ pub unsafe extern "C" fn thiscpu_scrape_label(
         let (scrape, name, value) =
             unsafe { (deref(scrape)?, OutParam::new(name)?, OutParam::new(value)?) };
         let found = sample(scrape, index)?.labels().nth(label).ok_or(Status::OutOfRange)?;
-        name.write(ThiscpuText::new(found.0));
-        value.write(ThiscpuText::new(found.1));
+        name.write(ThiscpuString::new(found.0));
+        value.write(ThiscpuString::new(found.1));
         Ok(())
     })
 }
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn thiscpu_segment_view_series_bounds(
     let get = |view: &ThiscpuSegmentView| {
         // SAFETY: the header requires that `family` is null or a string, and `values` null or
         // valid.
-        let (family, values) = unsafe { (name(family)?, texts(values, count)?) };
+        let (family, values) = unsafe { (name(family)?, strings(values, count)?) };
         let found = view.0.registry()?.find(family, &values)?;
         found.map(to_c).ok_or(Status::NoSuchObject)
     };

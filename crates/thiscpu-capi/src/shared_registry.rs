@@ -19,7 +19,8 @@ use crate::status::Status;
 /// - Lifetime: from `thiscpu_shared_family_open` to `thiscpu_shared_family_close`. The family stays
 ///   in the segment.
 /// - Signal handlers: none of its functions is allowed.
-/// - After `fork`: the child has the handle of its parent.
+/// - After `fork`: the child has the handle of its parent. Any thread may fork at any time. The
+///   handler of a fault's signal, such as SIGSEGV, must not fork while it interrupts an insert.
 pub struct ThiscpuSharedFamily(SharedFamily);
 
 /// A counter in a family of a segment's registry. Rust: `SharedSeries`.
@@ -55,28 +56,28 @@ impl From<RegistryUsage> for ThiscpuRegistryUsage {
 }
 
 /// The most strings that a caller may pass: more than labels of a family.
-const TEXTS_MAX: usize = 1000;
+const STRINGS_MAX: usize = 1000;
 
 /// Returns the strings that a caller in C passes.
 ///
 /// # Safety
 ///
-/// `texts` is null, misaligned, or leads to `count` pointers, each null or a string that lives for
-/// `'a`. It may be null if `count` is 0.
-pub(crate) unsafe fn texts<'a>(
-    texts: *const *const c_char,
+/// `strings` is null, misaligned, or leads to `count` pointers, each null or a string that lives
+/// for `'a`. It may be null if `count` is 0.
+pub(crate) unsafe fn strings<'a>(
+    strings: *const *const c_char,
     count: usize,
 ) -> Result<Vec<&'a str>, Status> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    if count > TEXTS_MAX {
+    if count > STRINGS_MAX {
         return Err(Status::InvalidName);
     }
     // SAFETY: the caller guarantees that the pointer is null, misaligned or valid.
-    unsafe { deref(texts) }?;
+    unsafe { deref(strings) }?;
     // SAFETY: the pointer is aligned and not null. The caller guarantees as many pointers.
-    let all = unsafe { slice::from_raw_parts(texts, count) };
+    let all = unsafe { slice::from_raw_parts(strings, count) };
     // SAFETY: the caller guarantees that each is null or a string.
     all.iter().map(|&text| unsafe { name(text) }).collect()
 }
@@ -105,7 +106,7 @@ pub unsafe extern "C" fn thiscpu_shared_family_open(
     let new = || {
         // SAFETY: the header requires that all pointers are null or valid.
         let (segment, name, help, labels) = unsafe {
-            (deref(segment)?, self::name(name)?, self::name(help)?, texts(labels, count)?)
+            (deref(segment)?, self::name(name)?, self::name(help)?, strings(labels, count)?)
         };
         let registry = segment.0.registry()?;
         Ok(ThiscpuSharedFamily(registry.counter_family(name, help, &labels)?))
@@ -170,7 +171,7 @@ pub unsafe extern "C" fn thiscpu_shared_series_open(
 ) -> Status {
     let new = || {
         // SAFETY: the header requires that the handle is null or live, and `values` null or valid.
-        let (family, values) = unsafe { (deref(family)?, texts(values, count)?) };
+        let (family, values) = unsafe { (deref(family)?, strings(values, count)?) };
         Ok(ThiscpuSharedSeries(family.0.series(&values)?))
     };
     // SAFETY: the header requires that `series` is null or valid for writes.
@@ -193,7 +194,7 @@ pub unsafe extern "C" fn thiscpu_shared_series_find(
 ) -> Status {
     let new = || {
         // SAFETY: the header requires that the handle is null or live, and `values` null or valid.
-        let (family, values) = unsafe { (deref(family)?, texts(values, count)?) };
+        let (family, values) = unsafe { (deref(family)?, strings(values, count)?) };
         Ok(ThiscpuSharedSeries(family.0.find(&values)?.ok_or(Status::NoSuchObject)?))
     };
     // SAFETY: the header requires that `series` is null or valid for writes.
@@ -254,7 +255,7 @@ pub unsafe extern "C" fn thiscpu_shared_series_sum(
 
 /// Stores in `*usage` how much of a segment's registry is in use.
 ///
-/// Costs a load for each entry of the index, of which there are up to three for each series.
+/// Costs a load for each entry of the index, of which there are three to six for each series.
 ///
 /// - NULL: not allowed.
 /// - Returns: `OK`, `NULL_POINTER`, `INVALID_SEGMENT`; `NO_SUCH_OBJECT` if the segment has no

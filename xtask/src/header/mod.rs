@@ -11,6 +11,7 @@ mod x86_64;
 
 pub(crate) use sections::{COUNT as SECTIONS_IN_C, maybe_constant};
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -93,6 +94,13 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
         all.push((Path::new(header.package).join(header.name), make(root, header)?));
     }
     for (path, made) in all {
+        let doubled = names_of_types_and_functions(&made);
+        ensure!(
+            doubled.is_empty(),
+            "{} names types and functions alike, which C does not compile: {doubled:?}; rename one \
+             of each",
+            path.display()
+        );
         let path = root.join(path);
         if !arguments.check {
             std::fs::write(&path, made).with_context(|| format!("writing {}", path.display()))?;
@@ -119,9 +127,37 @@ fn make(root: &Path, header: &Header) -> Result<String> {
     Ok(String::from_utf8(made)?.replace("@VERSION@", env!("CARGO_PKG_VERSION")))
 }
 
+/// Returns names that a header gives to a type and to a function.
+fn names_of_types_and_functions(header: &str) -> Vec<&str> {
+    fn last_word(text: &str) -> &str {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        text.rsplit(|c| !is_part(c)).next().unwrap_or_default()
+    }
+    let types: HashSet<_> = header
+        .lines()
+        .filter(|line| line.starts_with("} ") || line.starts_with("typedef "))
+        .filter_map(|line| line.strip_suffix(';').map(last_word))
+        .collect();
+    // A function's declaration begins at the start of a line.
+    let functions = header.lines().filter(|line| line.starts_with(char::is_alphabetic));
+    let functions =
+        functions.filter_map(|line| line.split_once('(').map(|(name, _)| last_word(name)));
+    functions.filter(|name| types.contains(name)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn types_and_functions_have_different_names() {
+        let doubled = "typedef struct one {\n    int a;\n} one;\ntypedef struct two two;\n\
+                       typedef uint32_t three;\nint one(void);\nstruct two *two(int a,\n  int b);\n\
+                       void four(void);\n * three(a)\nint five(one x);\n";
+        assert_eq!(names_of_types_and_functions(doubled), ["one", "two"]);
+        let three = doubled.replace("four", "three");
+        assert_eq!(names_of_types_and_functions(&three), ["one", "two", "three"]);
+    }
 
     #[test]
     fn headers_are_up_to_date() {

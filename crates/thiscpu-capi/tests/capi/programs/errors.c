@@ -152,7 +152,7 @@ static void nulls(void) {
     thiscpu_scrape *scrape = NULL;
     thiscpu_scrape_info info;
     thiscpu_sample sample;
-    thiscpu_text label;
+    thiscpu_string label;
     thiscpu_registry_usage usage;
     uint64_t total;
     NULL_IS_REPORTED(thiscpu_shared_family_open(NULL, "name", "", NULL, 0, &family));
@@ -164,7 +164,7 @@ static void nulls(void) {
     NULL_IS_REPORTED(thiscpu_segment_registry_usage(NULL, &usage));
     NULL_IS_REPORTED(thiscpu_scrape_create(NULL, &scrape));
     NULL_IS_REPORTED(thiscpu_scrape_create_by_view(NULL, &scrape));
-    NULL_IS_REPORTED(thiscpu_scrape_info(NULL, &info));
+    NULL_IS_REPORTED(thiscpu_scrape_summary(NULL, &info));
     NULL_IS_REPORTED(thiscpu_scrape_sample(NULL, 0, &sample));
     NULL_IS_REPORTED(thiscpu_scrape_label(NULL, 0, 0, &label, &label));
     NULL_IS_REPORTED(thiscpu_segment_view_series_bounds(NULL, "name", NULL, 0, &seen));

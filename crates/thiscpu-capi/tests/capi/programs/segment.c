@@ -73,7 +73,7 @@ static void processes_share_counters(void) {
     CHECK(unlink(path) == 0);
 }
 
-static int is_text(thiscpu_text text, const char *wanted) {
+static int is_text(thiscpu_string text, const char *wanted) {
     return text.len == strlen(wanted) && memcmp(text.bytes, wanted, text.len) == 0;
 }
 
@@ -121,10 +121,10 @@ static void processes_share_series(void) {
         thiscpu_scrape *scrape;
         thiscpu_scrape_info info;
         thiscpu_sample sample;
-        thiscpu_text name, value;
+        thiscpu_string name, value;
         OK(by_view ? thiscpu_scrape_create_by_view(view, &scrape)
                    : thiscpu_scrape_create(segment, &scrape));
-        OK(thiscpu_scrape_info(scrape, &info));
+        OK(thiscpu_scrape_summary(scrape, &info));
         CHECK(info.samples == 2 && info.damaged == 0 && info.refused == 0 && info.is_exact);
         OK(thiscpu_scrape_sample(scrape, 0, &sample));
         CHECK(is_text(sample.name, "requests_total") && is_text(sample.help, "Requests."));
