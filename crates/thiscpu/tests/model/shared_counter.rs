@@ -37,6 +37,43 @@ fn random_ops(amounts: &'static [i64]) {
     assert_linearizable(Value(0), calls);
 }
 
+// Sums of another counter end epochs, and leave the banks of this one as they are.
+#[test]
+fn sums_of_one_counter_leave_the_others_exact() {
+    type Pair = SharedCounters<2, CPUS>;
+    in_random_orders(6_000, || {
+        let pair: &Pair = Box::leak(Box::new(Pair::new()));
+        let work = move |_| {
+            let mut calls = Vec::new();
+            for _ in 0..2 + model::choose(4) {
+                match model::choose(6) {
+                    0 => calls.push(record(|| Op::Sum(pair.sum()[0]))),
+                    1 => {
+                        let mut found = None;
+                        let call = record(|| {
+                            found = pair.sum_one(0);
+                            Op::Sum(found.unwrap_or(0))
+                        });
+                        calls.extend(found.map(|_| call));
+                    }
+                    2 | 3 => {
+                        pair.sum_one(1);
+                    }
+                    _ => calls.push(record(|| {
+                        let n = [1, 2, 1 << 19][model::choose(3)];
+                        pair.add(0, n);
+                        Op::Add(n)
+                    })),
+                }
+            }
+            calls
+        };
+        let mut calls = on_threads(4, CPUS, work).concat();
+        calls.push(record(|| Op::Sum(pair.sum()[0])));
+        assert_linearizable(Value(0), calls);
+    });
+}
+
 #[test]
 fn small_amounts_are_linearizable() {
     in_random_orders(4_000, || random_ops(&[1, -1, 2, -2]));

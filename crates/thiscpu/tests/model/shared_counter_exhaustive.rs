@@ -195,3 +195,17 @@ fn writes_before_an_add_happen_before_a_sum_with_it() {
         adder.join();
     });
 }
+
+// A sum of the other counter ends an epoch between the adder's look at it and its exchange.
+#[test]
+fn sum_of_one_counter_hides_no_add_of_another() {
+    in_every_order(3, || {
+        prepare(&GROUP, Banks::Positive);
+        let adder = model::spawn(0, || GROUP.add(0, LARGE));
+        GROUP.sum_one(1);
+        let [sum, _] = sums(&GROUP, Banks::Positive);
+        assert!([0, LARGE].contains(&sum), "{sum}");
+        adder.join();
+        assert_eq!(sums(&GROUP, Banks::Positive), [LARGE, 0]);
+    });
+}

@@ -17,8 +17,15 @@
 //!
 //! The bank's epoch is that of its last opening or seal, so each of them changes the first word.
 //! Who opens or seals a bank loads it, then looks whether the epoch is still current, and then
-//! exchanges. If the epoch ends between the look and the exchange, the seal of that epoch has
-//! changed the word, and the exchange fails.
+//! exchanges. No exchange undoes a seal, also if sums leave this counter out:
+//!
+//! - A seal for an epoch is made after that epoch. An adder loads a bank before it finds its own
+//!   epoch current. So the word that it loaded was sealed for an earlier epoch than its own.
+//! - A sum that needs the bank sealed for the adder's epoch, or a later one, therefore changes the
+//!   word, or finds it changed. Then the adder's exchange fails. If the adder's exchange is first,
+//!   the sum seals an open bank, and counts what was added.
+//! - A sum that seals for an earlier epoch has been overtaken, and finds that out: the adder's
+//!   exchange changes the word, so that of the sum fails, and its next look at the epoch too.
 
 use crate::sys::atomic::{AtomicU64, Ordering::Acquire};
 use crate::sys::double::Double;

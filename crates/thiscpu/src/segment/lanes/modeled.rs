@@ -64,6 +64,15 @@ impl<const N: usize, const LANES: usize> SharedCounters<N, LANES> {
         sums
     }
 
+    /// Returns the positive amounts that were added to one counter, at one instant.
+    ///
+    /// Leaves out the others, although they have the same epoch. `None` if others overtake it.
+    pub fn sum_one(&self, counter: usize) -> Option<i64> {
+        let mut sum = [0];
+        let lanes = Self::lanes(&self.positive);
+        sums::sum_within(4, &self.epoch, lanes, |_| counter, &mut sum).then_some(sum[0])
+    }
+
     /// Returns the positive amounts that were added to a counter, as a view does.
     pub fn count_positive(&self, counter: usize) -> Option<i64> {
         Self::lanes(&self.positive).count(counter)
