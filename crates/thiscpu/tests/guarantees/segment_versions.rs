@@ -12,6 +12,7 @@ use crate::common::{DEFAULT_ONLY, Scenario, scenario};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_versions::segment_of_version_0_1_is_used_or_refused, DEFAULT_ONLY),
+    scenario!(segment_versions::recorded_registry_is_used, DEFAULT_ONLY),
     scenario!(segment_versions::segments_of_newer_versions_are_refused_untouched, DEFAULT_ONLY),
 ];
 
@@ -64,10 +65,82 @@ const VERSION_0_1: [(usize, u64); 37] = [
 const REQUESTS: i64 = (1 << 40) + 1046;
 const SIZES: [i64; 3] = [5, 0, -70_000];
 
+/// The length of a recorded segment with a registry, in bytes.
+const LEN_WITH_SERIES: usize = 576 << 10;
+
+/// A segment with a registry: all words that are not 0, by their number.
+///
+/// The family `requests_total` has the labels `method` and `path`, and two series.
+const WITH_SERIES: [(usize, u64); 56] = [
+    (0, 0x1a75_7063_7369_6874),
+    (1, 1),
+    (2, 1),
+    (3, 0xb592_a1d0_ab63_56a0),
+    (4, 2),
+    (5, 0x1000),
+    (6, 0x4_0000),
+    (7, 0x1_0000),
+    (8, 8),
+    (9, 0x40),
+    (10, 1),
+    (16, 0x100),
+    (5184, 2),
+    (5192, 2),
+    (5193, 1),
+    (5425, 0xd1e1_d600_0001_00c2),
+    (5495, 0x6045_4300_0001_0001),
+    (5532, 0x254c_fe00_0001_0082),
+    (8192, 0x4_0006_0001),
+    (8193, 1),
+    (8194, 0x51e3),
+    (8195, 0x7265_6b72_6f77),
+    (8198, 14),
+    (8199, 9),
+    (8200, 6),
+    (8201, 4),
+    (8202, 0x7374_7365_7571_6572),
+    (8203, 0x6c61_746f_745f),
+    (8204, 0x7374_7365_7571_6552),
+    (8205, 0x2e),
+    (8206, 0x646f_6874_656d),
+    (8207, 0x6874_6170),
+    (8208, 0x2_0003_0002),
+    (8209, 0x1_0000),
+    (8211, 3),
+    (8212, 1),
+    (8213, 0x54_4547),
+    (8214, 0x2f),
+    (8216, 0x2_0003_0002),
+    (8217, 0x1_0000),
+    (8218, 1),
+    (8220, 14),
+    (8221, 0x6567_6e6f_6c2f_612f),
+    (8222, 0x6874_6170_2f72),
+    (57344, 1),
+    (57346, 3),
+    (57348, 1),
+    (57350, 3),
+    (65536, 4),
+    (65537, 0x1_1586),
+    (65538, 3),
+    (65540, 1),
+    (65541, 0x100_0000_0000),
+    (65542, 3),
+    (65543, 7),
+    (73727, 0x646e_6520_7570_63e7),
+];
+/// The values of the labels of its series, and their sums.
+const SERIES: [([&str; 2], u64); 2] =
+    [(["GET", "/"], 71_046), (["", "/a/longer/path"], (1 << 40) + 7)];
+
 /// Returns the recorded segment with some words changed.
 fn image(changes: &[(usize, u64)]) -> Vec<u8> {
-    let mut image = vec![0; LEN];
-    for &(number, value) in VERSION_0_1.iter().chain(changes) {
+    image_of(LEN, &VERSION_0_1, changes)
+}
+
+fn image_of(len: usize, words: &[(usize, u64)], changes: &[(usize, u64)]) -> Vec<u8> {
+    let mut image = vec![0; len];
+    for &(number, value) in words.iter().chain(changes) {
         image[8 * number..8 * number + 8].copy_from_slice(&value.to_le_bytes());
     }
     image
@@ -125,6 +198,34 @@ fn segment_of_version_0_1_is_used_or_refused() {
     // A service that does not go on with old counts replaces it in both cases.
     let fresh = small().open_or_create(&place, Existing::Replace).expect("a new segment");
     assert_eq!(fresh.counter("requests").expect("room").sum(), 0);
+}
+
+// A version with another layout of registries has another bit in the features.
+fn recorded_registry_is_used() {
+    let place = Place::new();
+    write(&place, &image_of(LEN_WITH_SERIES, &WITH_SERIES, &[]));
+    let segment = Segment::open(&place).expect("a known format");
+    let view = SegmentView::open(&place).expect("a known format");
+    let checked = inspect::check(&view).expect("a segment");
+    assert!(checked.faults.is_empty(), "{:?}", checked.faults);
+    let registry = segment.registry().expect("a registry");
+    let scrapes = [registry.scrape(), view.registry().and_then(|registry| registry.scrape())];
+    for scrape in scrapes {
+        let scrape = scrape.expect("memory");
+        assert!(scrape.damaged().is_empty(), "{:?}", scrape.damaged());
+        let found: Vec<_> = scrape.samples().map(|it| (it.name(), it.value())).collect();
+        assert_eq!(found, SERIES.map(|(_, sum)| ("requests_total", Some(sum))));
+    }
+    let labels = ["method", "path"];
+    let family = registry.counter_family("requests", "", &labels).expect("it exists");
+    for (values, sum) in SERIES {
+        let series = family.find(&values).expect("no damage").expect("it exists");
+        series.inc();
+        assert_eq!(series.sum(), sum + 1);
+    }
+    family.series(&["PUT", "/"]).expect("room").inc();
+    let error = registry.counter_family("requests", "", &["path"]).expect_err("other labels");
+    assert!(error.to_string().contains("process 20963 (\"worker\")"), "{error}");
 }
 
 fn segments_of_newer_versions_are_refused_untouched() {
