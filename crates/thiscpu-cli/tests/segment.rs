@@ -147,6 +147,44 @@ fn show_prints_values_as_text_and_json() {
 }
 
 #[test]
+fn show_has_a_line_for_each_family_of_a_registry() {
+    let directory = directory();
+    let path = directory.path().join("segment");
+    let segment = Segment::options().max_bytes(1 << 20).lanes(2).series(10).create(&path).unwrap();
+    let registry = segment.registry().unwrap();
+    let requests = registry.counter_family("requests", "Requests.", &["method"]).unwrap();
+    requests.series(&["GET"]).unwrap().add(10);
+    requests.series(&["PUT"]).unwrap().add(3);
+    registry.counter_family("errors", "", &[]).unwrap().series(&[]).unwrap().add(u64::MAX);
+    let (status, stdout, stderr) = run(&["show"], &path);
+    assert_eq!((status, &*stderr), (Some(0), ""), "{stdout}");
+    let end = "registry   3 series used of 10, 0 refused\n  \"requests_total\" (2 series)  13\n  \
+               \"errors_total\" (1 series)  9223372036854775807\n";
+    assert!(stdout.ends_with(end), "{stdout}");
+    let (status, stdout, _) = run(&["show", "--json"], &path);
+    let shown: Value = serde_json::from_str(&stdout).unwrap();
+    let most = i64::MAX as u64;
+    let families = serde_json::json!([
+        { "name": "requests_total", "series": 2, "low": 13, "high": 13 },
+        { "name": "errors_total", "series": 1, "low": most, "high": most },
+    ]);
+    let registry = &shown["registry"];
+    assert_eq!(
+        (status, &registry["families"], &registry["series"]),
+        (Some(0), &families, &3.into())
+    );
+    // A record of a family that is damaged ends the command with another status.
+    let bytes = fs::read(&path).unwrap();
+    let at = bytes.chunks(8).position(|word| word == b"errors_t").unwrap();
+    set_word(&path, at as u64, u64::from_le_bytes(*b"erro\0s_t"));
+    let (status, stdout, _) = run(&["show"], &path);
+    assert_eq!(status, Some(1));
+    assert!(stdout.contains(": its name of a family is damaged; "), "{stdout}");
+    let (status, _, stderr) = run(&["check"], &path);
+    assert!(status == Some(1) && stderr.contains("its name of a family is damaged"), "{stderr}");
+}
+
+#[test]
 fn check_ends_with_status_of_segment() {
     let directory = directory();
     let path = directory.path().join("segment");

@@ -3,6 +3,7 @@
 mod check;
 mod list;
 mod object;
+mod registry;
 mod remove;
 mod show;
 mod users;

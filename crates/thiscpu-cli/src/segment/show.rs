@@ -12,6 +12,7 @@ use thiscpu::__internal::inspect::{self, Usage};
 use thiscpu::{SegmentError, SegmentObject, SegmentView};
 
 use super::object::{self, Values};
+use super::registry::Registry;
 use super::users::Users;
 use crate::{FAILED, output};
 
@@ -27,11 +28,24 @@ pub(super) fn main(path: &Path, json: bool) -> Result<ExitCode> {
     let file = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     let objects: Vec<Shown> = view.objects().map(|object| with_values(&view, object)).collect();
     let (usage, users) = (inspect::usage(&view), Users::of(&file));
+    let registry = usage.registry.map(|usage| Registry::of(&view, usage)).transpose()?;
     output::print(&match json {
-        true => format!("{:#}\n", to_json(path, &file, &usage, users.as_ref(), &objects)),
-        false => to_text(path, &file, &usage, users.as_ref(), &objects),
+        true => {
+            let mut shown = to_json(path, &file, &usage, users.as_ref(), &objects);
+            shown["registry"] = registry.as_ref().map_or(Value::Null, Registry::to_json);
+            format!("{shown:#}\n")
+        }
+        false => {
+            let mut text = to_text(path, &file, &usage, users.as_ref(), &objects);
+            if let Some(registry) = &registry {
+                let _ = writeln!(text, "{:<10} {}", "registry", registry.describe());
+                registry.write_lines(&mut text);
+            }
+            text
+        }
     })?;
-    let is_damaged = objects.iter().any(Result::is_err);
+    let is_damaged =
+        objects.iter().any(Result::is_err) || registry.as_ref().is_some_and(Registry::is_damaged);
     Ok(if is_damaged { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
