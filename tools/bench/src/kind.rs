@@ -13,7 +13,7 @@ use crate::{
         ledger::{self, audit, snapshot_all},
         lifetime,
         memory::{self, Many},
-        metrics, shared, shared_limit, slowdown, threshold, token, tower,
+        metrics, shared, shared_limit, shared_series, slowdown, threshold, token, tower,
         walk::{self, Cell},
     },
 };
@@ -154,6 +154,18 @@ kinds! {
         "An exact sum of 64 lanes";
     SharedAttach: Shared "attach", Fixed(1), [(&[Name::ThisCpu]) shared::attach],
         "A segment opened by path, one add to a counter in it, and the segment closed";
+    SeriesInsert: Shared "series-insert", Fixed(1),
+        [(&[Name::ThisCpuShared]) shared_series::insert],
+        "100,000 series inserted into an empty registry, each looked up and incremented once";
+    SeriesScrape: Shared "series-scrape", Fixed(shared_series::SCRAPE_THREADS),
+        [(&[Name::ThisCpuShared]) shared_series::scrape],
+        "A scrape of 100,000 series at one instant, without text, all incremented on two CPUs";
+    SeriesScrapeDead: Shared "series-scrape-dead", Fixed(shared_series::SCRAPE_THREADS),
+        [(&[Name::ThisCpuShared]) shared_series::scrape_after_deaths],
+        "As series-scrape, after 1,000 processes have counted and were killed";
+    SeriesScrapeView: Shared "series-scrape-view", Fixed(shared_series::SCRAPE_THREADS),
+        [(&[Name::ThisCpuShared]) shared_series::scrape_by_view],
+        "As series-scrape, by a process that can only read";
     SharedFar: Shared "limit-far", Default(&[1, 2]), [limits shared_limit::far::<C>],
         "Every process acquires a unit of a budget, and releases it, far from the limit";
     SharedLast: Shared "limit-last", Default(&[1, 2]), [limits shared_limit::last::<C>],

@@ -50,6 +50,7 @@ named_enum! {
         ThisCpu "thiscpu"
             "This library; thiscpu-metrics with its own handles; thiscpu-tower",
         ThisCpuFacade "thiscpu-facade" "thiscpu-metrics, through the metrics facade",
+        ThisCpuShared "thiscpu-shared" "The registry of a segment, which processes share",
         ThisCpuCache "thiscpu-cache" "This library's cache of objects of one size",
         ThisCpuMalloc "thiscpu-malloc" "This project's malloc and free",
         ThisCpuHardened "thiscpu-hardened" "thiscpu-malloc, with a sampled share of guarded blocks",
@@ -65,6 +66,7 @@ impl Name {
             Self::ThisCpu
                 | Self::ThisCpuLocal
                 | Self::ThisCpuFacade
+                | Self::ThisCpuShared
                 | Self::ThisCpuCache
                 | Self::ThisCpuMalloc
                 | Self::ThisCpuHardened

@@ -71,6 +71,7 @@ pub(crate) fn look_up<const SERIES: usize, const N: usize, const MADE: bool>(
         Name::PrometheusClient => look_up_in::<look_up::PrometheusClient<N>, N>,
         Name::ThisCpu => look_up_in::<look_up::ThisCpu<N>, N>,
         Name::ThisCpuFacade => look_up_in::<look_up::ThisCpuFacade<N>, N>,
+        Name::ThisCpuShared => look_up_in::<look_up::ThisCpuShared<N>, N>,
         _ => look_up_in::<look_up::Nothing<N>, N>,
     };
     measure(setting, SERIES, MADE)

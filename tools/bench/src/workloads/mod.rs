@@ -25,6 +25,7 @@ pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod shared;
 pub(crate) mod shared_limit;
+pub(crate) mod shared_series;
 pub(crate) mod slowdown;
 pub(crate) mod threshold;
 pub(crate) mod token;

@@ -11,7 +11,7 @@ use metrics::{Key, Label, Level, Metadata, NoopRecorder, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use thiscpu_metrics::{LabelSet, LabelValues};
 
-use super::METRIC;
+use super::{METRIC, shared};
 
 /// The values of the labels besides the path, which are in the text of the program.
 const OTHERS: [&str; 5] = ["get", "200", "web-01", "eu-central-1", "2.14.3"];
@@ -116,6 +116,26 @@ impl<const N: usize> LookUp<N> for ThisCpu<N> {
     }
 }
 
+/// The registry of a segment, which processes share.
+pub(crate) struct ThisCpuShared<const N: usize>(shared::ThisCpuShared);
+
+impl<const N: usize> LookUp<N> for ThisCpuShared<N> {
+    fn new() -> Self {
+        Self(shared::ThisCpuShared::with_labels(&NAMES[..N]))
+    }
+
+    #[inline(always)]
+    fn increment(&self, path: &'static str, _: bool) {
+        let mut values = [path; N];
+        values[1..].copy_from_slice(&OTHERS[..N - 1]);
+        self.0.series(&values).inc();
+    }
+
+    fn scrape(&self) -> String {
+        self.0.text()
+    }
+}
+
 /// A recorder of the `metrics` facade, and what it is scraped by.
 struct Facade<R, H> {
     recorder: R,
@@ -190,7 +210,13 @@ through_facade! {
 /// The contenders, without the baseline [`Nothing`].
 pub(crate) const ALL: &[crate::contenders::Name] = {
     use crate::contenders::Name;
-    &[Name::MetricsExporter, Name::PrometheusClient, Name::ThisCpu, Name::ThisCpuFacade]
+    &[
+        Name::MetricsExporter,
+        Name::PrometheusClient,
+        Name::ThisCpu,
+        Name::ThisCpuFacade,
+        Name::ThisCpuShared,
+    ]
 };
 
 #[cfg(test)]
@@ -218,5 +244,7 @@ mod tests {
         check::<ThisCpu<6>, 6>();
         check::<ThisCpuFacade<1>, 1>();
         check::<ThisCpuFacade<6>, 6>();
+        check::<ThisCpuShared<1>, 1>();
+        check::<ThisCpuShared<6>, 6>();
     }
 }

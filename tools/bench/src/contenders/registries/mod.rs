@@ -1,14 +1,16 @@
 //! Registries of metrics that Prometheus scrapes.
 
 pub(crate) use self::designs::{MetricsExporter, PrometheusClient, ThisCpu, ThisCpuFacade};
+pub(crate) use self::shared::ThisCpuShared;
 
 mod designs;
 pub(crate) mod look_up;
+mod shared;
 #[cfg(test)]
 mod tests;
 
 family! {
-    $ registries: MetricsExporter PrometheusClient ThisCpu ThisCpuFacade
+    $ registries: MetricsExporter PrometheusClient ThisCpu ThisCpuFacade ThisCpuShared
 }
 
 /// The name under which the only metric is registered. `prometheus-client` appends `_total`.
