@@ -186,7 +186,7 @@ impl Family {
 
     /// Returns the name in the headings of OpenMetrics.
     pub(crate) fn openmetrics_name(&self) -> &str {
-        if self.kind == Kind::Counter { openmetrics_name(&self.name) } else { &self.name }
+        openmetrics_name(self.kind, &self.name)
     }
 
     /// Returns the labels of a series, as they are written between braces.
@@ -203,14 +203,15 @@ pub(crate) fn labels_in<'a>(name: &str, series: &'a str) -> &'a str {
 /// Returns the names of lines and headings of a family, other than its own name.
 pub(crate) fn lines(kind: Kind, name: &str) -> impl Iterator<Item = String> {
     let (base, suffixes) = match kind {
-        Kind::Counter => (openmetrics_name(name), COUNTER_SUFFIXES),
+        Kind::Counter => (openmetrics_name(kind, name), COUNTER_SUFFIXES),
         Kind::Gauge => (name, &[][..]),
         Kind::Histogram => (name, HISTOGRAM_SUFFIXES),
     };
     suffixes.iter().map(move |suffix| format!("{base}{suffix}"))
 }
 
-/// Returns the name of a counter without its suffix.
-fn openmetrics_name(counter: &str) -> &str {
-    counter.strip_suffix(name::TOTAL).unwrap_or(counter)
+/// Returns the name of a family in headings of OpenMetrics, where a counter has no suffix.
+pub(crate) fn openmetrics_name(kind: Kind, name: &str) -> &str {
+    let counter = || name.strip_suffix(name::TOTAL).unwrap_or(name);
+    if kind == Kind::Counter { counter() } else { name }
 }

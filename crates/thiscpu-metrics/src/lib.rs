@@ -57,6 +57,7 @@ mod media;
 mod name;
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;
+mod page;
 #[cfg(feature = "opentelemetry")]
 mod points;
 mod presence;
@@ -99,3 +100,15 @@ pub use shown::Show;
 pub use structures::{AccountCounter, Labeled, TopAccounts};
 pub use timer::Timer;
 pub use typed_family::{Family, FamilyHandle};
+
+/// Parts that other programs of this workspace use: not a stable interface.
+#[doc(hidden)]
+pub mod __internal {
+    #[cfg(feature = "http")]
+    pub use crate::http::serve;
+    pub use crate::{
+        name::{is_label, is_metric},
+        page::Page,
+        shown::Number,
+    };
+}

@@ -77,7 +77,7 @@ impl Description {
 
 /// A value of any type.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Number {
+pub enum Number {
     /// A value that is not negative.
     Unsigned(u64),
     /// A value of either sign.

@@ -4,8 +4,9 @@
 //! creation times.
 
 use crate::{
+    error::Kind,
     exemplar,
-    family::{Family, Instrument, Samples, Series},
+    family::{self, Family, Instrument, Samples, Series},
     format, histogram,
     media::Format,
     name::{self, escape_help, escape_openmetrics_help},
@@ -21,10 +22,7 @@ pub(crate) fn render(reading: &Reading<'_>, format: Format) -> String {
     let bytes = reading.state.families.values().map(bytes).sum();
     let mut out = String::with_capacity(bytes);
     for family in reading.state.families.values().filter(|family| family.is_shown()) {
-        match format {
-            Format::Text => push_heading(family, &mut out),
-            Format::OpenMetrics => push_openmetrics_heading(family, &mut out),
-        }
+        push_heading(family.kind, &family.name, &family.help, format, &mut out);
         for series in family.series.iter().filter(|series| !series.presence.is_hidden()) {
             push_series(reading, family, series, format, &mut out);
         }
@@ -34,32 +32,43 @@ pub(crate) fn render(reading: &Reading<'_>, format: Format) -> String {
     }
     match format {
         Format::Text => push_rejected(reading, &mut out),
-        Format::OpenMetrics => out.push_str("# EOF\n"),
+        Format::OpenMetrics => out.push_str(OPENMETRICS_END),
     }
     out
 }
 
-fn push_heading(family: &Family, out: &mut String) {
-    if !family.help.is_empty() {
-        push_all(out, &["# HELP ", &family.name, " "]);
-        escape_help(&family.help, out);
-        out.push('\n');
+/// Appends the heading of a family.
+pub(crate) fn push_heading(kind: Kind, name: &str, help: &str, format: Format, out: &mut String) {
+    match format {
+        Format::Text => push_text_heading(kind, name, help, out),
+        Format::OpenMetrics => push_openmetrics_heading(kind, name, help, out),
     }
-    push_all(out, &["# TYPE ", &family.name, " ", family.kind.as_str(), "\n"]);
 }
 
-fn push_openmetrics_heading(family: &Family, out: &mut String) {
-    let name = family.openmetrics_name();
-    push_all(out, &["# TYPE ", name, " ", family.kind.as_str(), "\n"]);
+fn push_text_heading(kind: Kind, name: &str, help: &str, out: &mut String) {
+    if !help.is_empty() {
+        push_all(out, &["# HELP ", name, " "]);
+        escape_help(help, out);
+        out.push('\n');
+    }
+    push_all(out, &["# TYPE ", name, " ", kind.as_str(), "\n"]);
+}
+
+fn push_openmetrics_heading(kind: Kind, name: &str, help: &str, out: &mut String) {
+    let name = family::openmetrics_name(kind, name);
+    push_all(out, &["# TYPE ", name, " ", kind.as_str(), "\n"]);
     if let Some(unit) = name::unit(name) {
         push_all(out, &["# UNIT ", name, " ", unit, "\n"]);
     }
-    if !family.help.is_empty() {
+    if !help.is_empty() {
         push_all(out, &["# HELP ", name, " "]);
-        escape_openmetrics_help(&family.help, out);
+        escape_openmetrics_help(help, out);
         out.push('\n');
     }
 }
+
+/// The last line of OpenMetrics.
+pub(crate) const OPENMETRICS_END: &str = "# EOF\n";
 
 #[inline]
 fn push_series(

@@ -27,8 +27,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use self::{connections::Connections, scraper::Scraper};
-use crate::{error::Error, registry::Registry};
+use self::{
+    connections::Connections,
+    scraper::{Scraper, Source},
+};
+use crate::{error::Error, media::Format, registry::Registry, text};
 
 /// Limits on the time that clients take.
 #[derive(Clone, Copy)]
@@ -116,22 +119,47 @@ impl Registry {
     }
 
     fn serve_within(&self, address: &str, limits: Limits) -> Result<Endpoint, Error> {
-        let spawn_error = |error: std::io::Error| Error::ThreadSpawn { reason: error.to_string() };
-        let runtime =
-            runtime::Builder::new_current_thread().enable_all().build().map_err(spawn_error)?;
-        let (listener, bound) = {
-            let _entered = runtime.enter();
-            listen(address).map_err(|error| listen_error(address, &error))?
+        let registry = self.clone();
+        let scrape = move |formats: &[Format]| {
+            // The registry is locked until all formats are written, but not for compression.
+            let reading = registry.read();
+            formats.iter().map(|&format| text::render(&reading, format)).collect()
         };
-        let (stop, stopped) = oneshot::channel();
-        let scraper = Scraper::start(self.clone()).map_err(spawn_error)?;
-        let thread = thread::Builder::new()
-            .name(THREAD_NAME.to_owned())
-            .spawn(move || run(&runtime, listener, scraper, limits, stopped))
-            .map_err(spawn_error)?;
-        let process = process::id();
-        Ok(Endpoint { address: bound, process, stop: Some(stop), thread: Some(thread) })
+        serve_within(address, Box::new(scrape), limits)
     }
+}
+
+/// Starts an endpoint that answers scrapes of a source of texts, as [`Registry::serve`] does.
+///
+/// `source` takes a scrape, and returns its text in each of the formats that it gets. Clients get
+/// status 500 if it panics.
+///
+/// # Errors
+///
+/// Those of [`Registry::serve`].
+pub fn serve(
+    address: &str,
+    source: impl FnMut(&[Format]) -> Vec<String> + Send + 'static,
+) -> Result<Endpoint, Error> {
+    serve_within(address, Box::new(source), LIMITS)
+}
+
+fn serve_within(address: &str, source: Source, limits: Limits) -> Result<Endpoint, Error> {
+    let spawn_error = |error: std::io::Error| Error::ThreadSpawn { reason: error.to_string() };
+    let runtime =
+        runtime::Builder::new_current_thread().enable_all().build().map_err(spawn_error)?;
+    let (listener, bound) = {
+        let _entered = runtime.enter();
+        listen(address).map_err(|error| listen_error(address, &error))?
+    };
+    let (stop, stopped) = oneshot::channel();
+    let scraper = Scraper::start(source).map_err(spawn_error)?;
+    let thread = thread::Builder::new()
+        .name(THREAD_NAME.to_owned())
+        .spawn(move || run(&runtime, listener, scraper, limits, stopped))
+        .map_err(spawn_error)?;
+    let process = process::id();
+    Ok(Endpoint { address: bound, process, stop: Some(stop), thread: Some(thread) })
 }
 
 const THREAD_NAME: &str = "thiscpu-metrics";

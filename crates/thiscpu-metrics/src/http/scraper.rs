@@ -15,7 +15,10 @@ use hyper::body::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use super::THREAD_NAME;
-use crate::{media::Format, registry::Registry, text};
+use crate::media::Format;
+
+/// Takes a scrape, and returns its text in each of these formats, in their order.
+pub(super) type Source = Box<dyn FnMut(&[Format]) -> Vec<String> + Send>;
 
 /// A form of the text of a scrape.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,15 +45,15 @@ struct Request {
 pub(super) struct Scraper(mpsc::UnboundedSender<Request>);
 
 impl Scraper {
-    /// Starts a thread that scrapes the registry, until all clones of the result are dropped.
+    /// Starts a thread that scrapes the source, until all clones of the result are dropped.
     ///
     /// The receiver's channel closes when the thread ends.
-    pub(super) fn start(registry: Registry) -> Result<(Scraper, oneshot::Receiver<()>), Error> {
+    pub(super) fn start(mut source: Source) -> Result<(Scraper, oneshot::Receiver<()>), Error> {
         let (sender, requests) = mpsc::unbounded_channel();
         let (is_running, ended) = oneshot::channel();
         let run = move || {
             let _is_running: oneshot::Sender<()> = is_running;
-            serve(&registry, requests);
+            serve(&mut source, requests);
         };
         thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(run)?;
         Ok((Scraper(sender), ended))
@@ -65,7 +68,7 @@ impl Scraper {
     }
 }
 
-fn serve(registry: &Registry, mut requests: mpsc::UnboundedReceiver<Request>) {
+fn serve(source: &mut Source, mut requests: mpsc::UnboundedReceiver<Request>) {
     let (mut batch, mut number) = (Vec::new(), 0);
     while requests.blocking_recv_many(&mut batch, usize::MAX) > 0 {
         number += 1;
@@ -75,7 +78,7 @@ fn serve(registry: &Registry, mut requests: mpsc::UnboundedReceiver<Request>) {
                 variants.push(*variant);
             }
         }
-        let texts = scrape(|| render(registry, &variants));
+        let texts = scrape(|| render(source, &variants));
         for Request { variant, answer } in batch.drain(..) {
             let text = texts.iter().find(|(of, _)| *of == variant).map(|(_, text)| text.clone());
             // A client that has gone needs no text.
@@ -85,17 +88,13 @@ fn serve(registry: &Registry, mut requests: mpsc::UnboundedReceiver<Request>) {
 }
 
 /// Returns the texts of one scrape.
-fn render(registry: &Registry, variants: &[Variant]) -> Vec<(Variant, Bytes)> {
-    // The registry is locked until all formats are written, but not for compression.
-    let texts: Vec<_> = {
-        let reading = registry.read();
-        let formats = [Format::Text, Format::OpenMetrics];
-        let wanted = |format: &Format| variants.iter().any(|variant| variant.format == *format);
-        let each = |format| (format, Bytes::from(text::render(&reading, format)));
-        formats.into_iter().filter(wanted).map(each).collect()
-    };
+fn render(source: &mut Source, variants: &[Variant]) -> Vec<(Variant, Bytes)> {
+    let wanted = |format: &Format| variants.iter().any(|variant| variant.format == *format);
+    let formats: Vec<_> = [Format::Text, Format::OpenMetrics].into_iter().filter(wanted).collect();
+    let texts: Vec<_> = source(&formats).into_iter().map(Bytes::from).collect();
     let text = |variant: Variant| {
-        let (_, text) = texts.iter().find(|(format, _)| *format == variant.format)?;
+        let (_, text) =
+            formats.iter().zip(&texts).find(|(format, _)| **format == variant.format)?;
         Some((variant, if variant.is_gzip { gzip(text) } else { text.clone() }))
     };
     variants.iter().filter_map(|&variant| text(variant)).collect()
