@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use thiscpu::{SegmentError, SegmentErrorKind, SegmentView};
+use thiscpu::{Segment, SegmentError, SegmentErrorKind, SegmentView};
 
 use crate::text;
 
@@ -53,11 +53,44 @@ pub fn open(path: &Path) -> Result<SegmentView> {
     let view = match path.starts_with("/proc") {
         false => SegmentView::open(path),
         true => {
-            let file = open_regular(path).with_context(|| format!("cannot open {name}"))?;
+            let file = open_regular(path, false).with_context(|| format!("cannot open {name}"))?;
             SegmentView::from_fd(file.into())
         }
     };
     view.map_err(|error| anyhow!("cannot open {name}: {}", reason(&error)))
+}
+
+/// Attaches to a segment, to read exact values of it.
+///
+/// The segment's owner must be this process's user or root, and no others may write to it. A path
+/// below `/proc` may lead to a file without a name, whose owner is not checked.
+///
+/// # Errors
+///
+/// Those of [`open`], and if the process may not write to the segment.
+pub fn attach(path: &Path) -> Result<Segment> {
+    let name = text::of_path(path);
+    let segment = match path.starts_with("/proc") {
+        false => Segment::open(path),
+        true => {
+            let file = open_regular(path, true).with_context(|| format!("cannot attach {name}"))?;
+            Segment::from_fd(file.into())
+        }
+    };
+    segment.map_err(|error| {
+        let reason = match error.kind() {
+            SegmentErrorKind::ForeignOwner { owner } => format!(
+                "user {owner} owns it, and could change what it says; run as that user, or only \
+                 read it"
+            ),
+            SegmentErrorKind::WritableByOthers { mode } => format!(
+                "its mode {mode:o} lets other users change what it says; change the mode with \
+                 chmod, or only read it"
+            ),
+            _ => reason(&error),
+        };
+        anyhow!("cannot attach {name}: {reason}")
+    })
 }
 
 /// Returns why a segment cannot be read, and what its reader can do.
@@ -77,8 +110,10 @@ pub fn reason(error: &SegmentError) -> String {
 }
 
 /// Opens a regular file, and never waits for the writer of a pipe.
-fn open_regular(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+fn open_regular(path: &Path, is_written: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(is_written).custom_flags(libc::O_NONBLOCK);
+    let file = options.open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("it is not a regular file")),
@@ -87,7 +122,7 @@ fn open_regular(path: &Path) -> io::Result<File> {
 
 /// Returns whether a file is a segment, or was one before it was damaged.
 fn is_segment(path: &Path) -> bool {
-    let Ok(file) = open_regular(path) else { return false };
+    let Ok(file) = open_regular(path, false) else { return false };
     match SegmentView::from_fd(file.into()) {
         Ok(_) => true,
         Err(error) => {
@@ -242,8 +277,8 @@ mod tests {
     fn segments_of_process_are_found_with_and_without_name() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = directory.path().join("named");
-        let named = thiscpu::Segment::create(&path).unwrap();
-        let unnamed = thiscpu::Segment::anonymous().unwrap();
+        let named = Segment::create(&path).unwrap();
+        let unnamed = Segment::anonymous().unwrap();
         unnamed.counter("requests").unwrap().add(7);
         let found = in_process(std::process::id()).unwrap();
         assert_eq!(found.len(), 2, "{found:?}");
@@ -251,6 +286,8 @@ mod tests {
         let other = found.iter().find(|it| it.path != path).unwrap();
         let view = open(&other.path).unwrap();
         assert_eq!(view.counter("requests").unwrap().bounds().low, 7);
+        let attached = attach(&other.path).unwrap();
+        assert_eq!(attached.counter("requests").unwrap().sum(), 7);
         assert_eq!(in_directory(directory.path()).unwrap(), [path]);
         drop((named, unnamed));
     }

@@ -13,7 +13,6 @@ mod report;
 mod sample;
 mod screen;
 mod session;
-mod source;
 mod terminal;
 mod ui;
 mod watch;
@@ -26,7 +25,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{CommandFactory as _, Parser};
-use thiscpu_program::{manual, output};
+use thiscpu_program::{manual, output, source};
 
 use order::{Choice, SortKey};
 use output::{FAILED, REFUSED};

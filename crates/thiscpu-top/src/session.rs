@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use thiscpu::SegmentView;
+use thiscpu_program::find;
+use thiscpu_program::source::Source;
 
 use crate::order::{Choice, Matching, SortKey};
 use crate::sample::{Sample, Times};
-use crate::source::{Change, Source};
 
 /// How often a message about a new segment is shown.
 const NOTICE_TICKS: u32 = 10;
@@ -39,7 +40,7 @@ impl Session {
         // A look may come late on a busy machine.
         let age_max = 3 * interval + Duration::from_secs(2);
         let times = Times { age_max, patience: Duration::MAX };
-        let sample = Sample::new(source.open()?, times);
+        let sample = Sample::new(source.open(find::open)?, times);
         let (matching, stale) = (Matching::default(), None);
         Ok(Session {
             source,
@@ -77,22 +78,10 @@ impl Session {
     /// Begins a new look, at another segment if that has the name now.
     pub(crate) fn begin_tick(&mut self) {
         self.notice_ticks = self.notice_ticks.saturating_sub(1);
-        match self.source.change() {
-            // Somebody may copy another segment into this file.
-            Change::Same if self.sample.is_lost() => match self.source.open() {
-                Ok(view) => self.replace(view),
-                Err(_) => self.stale = Some("the segment's file was shortened".to_owned()),
-            },
-            Change::Same => self.stale = None,
-            Change::Gone(why) => self.stale = Some(why),
-            Change::Replaced => match self.source.open() {
-                Ok(view) => self.replace(view),
-                Err(error) => {
-                    // It is looked at again: it may be half copied.
-                    self.source.forget();
-                    self.stale = Some(format!("{error:#}"));
-                }
-            },
+        match self.source.renew(self.sample.is_lost(), find::open) {
+            Ok(None) => self.stale = None,
+            Ok(Some(view)) => self.replace(view),
+            Err(why) => self.stale = Some(why),
         }
         if self.stale.is_none() {
             self.sample.begin_tick();

@@ -40,8 +40,8 @@ const LAYERS: [(&str, &[&str]); 4] = [
     (
         "crates/thiscpu-top/src",
         &[
-            "numbers", "sample", "cells", "health", "order", "source", "session", "report",
-            "terminal", "ui", "screen", "watch",
+            "numbers", "sample", "cells", "health", "order", "session", "report", "terminal", "ui",
+            "screen", "watch",
         ],
     ),
 ];

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use thiscpu::{BudgetParticipant, BudgetState, BudgetView, SegmentView};
+use thiscpu_program::budget;
 
 /// A budget.
 pub(crate) struct Budget {
@@ -55,14 +56,11 @@ impl Budget {
     /// Unless the state is exact, units that are free may be lent to CPUs. Then this is the sum of
     /// what the processes hold, or [the most](Budget::taken) if they were not read with the state.
     pub(crate) fn held(&self) -> i64 {
-        let Some(state) = &self.state else { return 0 };
-        let most = self.taken();
-        match state.is_exact || self.participants_read_in != self.read_in {
-            true => most,
-            false => {
-                let held: u64 = self.participants.iter().map(|it| it.held).sum();
-                most.min(i64::try_from(held).unwrap_or(i64::MAX))
+        match &self.state {
+            Some(state) if self.participants_read_in == self.read_in => {
+                budget::held(state, &self.participants)
             }
+            _ => self.taken(),
         }
     }
 
@@ -70,8 +68,7 @@ impl Budget {
     ///
     /// This is known of each budget that was read, whether or not somebody has read its processes.
     pub(crate) fn taken(&self) -> i64 {
-        let taken = |state: &BudgetState| (state.limit as i64).saturating_sub(state.free).max(0);
-        self.state.as_ref().map_or(0, taken)
+        self.state.as_ref().map_or(0, budget::taken)
     }
 
     /// Returns the units of the limit that are not held; negative above the limit.

@@ -5,13 +5,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use thiscpu::SegmentView;
-use thiscpu_program::find::{self, Identity};
-use thiscpu_program::text;
+
+use crate::find::{self, Identity};
+use crate::text;
 
 /// An error of the request, not of the segment: several segments fit it.
 #[derive(Debug)]
-pub(crate) struct Ambiguous(String);
+pub struct Ambiguous(String);
 
 impl std::fmt::Display for Ambiguous {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -23,10 +23,11 @@ impl std::error::Error for Ambiguous {}
 
 /// The place of a segment, and the file that was there last.
 #[derive(Debug)]
-pub(crate) struct Source {
-    pub(crate) path: PathBuf,
+pub struct Source {
+    /// The path by which it is opened.
+    pub path: PathBuf,
     /// Its name for people.
-    pub(crate) name: String,
+    pub name: String,
     /// The process by which it was found, if it has no name of its own.
     pid: Option<u32>,
     identity: Option<Identity>,
@@ -34,7 +35,7 @@ pub(crate) struct Source {
 
 /// An event of a segment's file.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+enum Change {
     /// Nothing.
     Same,
     /// The file is gone, for this reason.
@@ -45,7 +46,12 @@ pub(crate) enum Change {
 
 impl Source {
     /// Finds what a user asks for: a segment's name or path, a process ID, or nothing.
-    pub(crate) fn find(target: Option<&OsStr>) -> Result<Source> {
+    ///
+    /// # Errors
+    ///
+    /// If a process has no segment, or if there is no process. [`Ambiguous`], if there are several
+    /// segments. A name or a path need not have a file yet.
+    pub fn find(target: Option<&OsStr>) -> Result<Source> {
         let Some(target) = target else { return only_segment(Path::new(find::DIRECTORY)) };
         match target.to_str().and_then(|text| text.parse().ok()) {
             Some(pid) => of_process(pid),
@@ -57,19 +63,54 @@ impl Source {
     }
 
     /// Opens the segment that is there now.
-    pub(crate) fn open(&mut self) -> Result<SegmentView> {
+    ///
+    /// # Errors
+    ///
+    /// That of `open`, which gets the path.
+    pub fn open<T>(&mut self, open: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
         // Before: if another file takes the name meanwhile, the next look will find it.
         self.identity = find::identity(&self.path).ok();
-        find::open(&self.path)
+        let opened = open(&self.path);
+        if opened.is_err() {
+            // It may be half copied.
+            self.forget();
+        }
+        opened
     }
 
-    /// Looks at the file again in any case, as if it were another.
-    pub(crate) fn forget(&mut self) {
+    /// Opens the segment if another file is there now, or if the opened one [is lost].
+    ///
+    /// Returns `None` if the segment is the one that was opened last.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which there is no segment now.
+    ///
+    /// [is lost]: thiscpu::SegmentView::is_lost
+    pub fn renew<T>(
+        &mut self,
+        is_lost: bool,
+        open: impl FnOnce(&Path) -> Result<T>,
+    ) -> Result<Option<T>, String> {
+        match self.change() {
+            // Somebody may copy another segment into this file.
+            Change::Same if is_lost => match open(&self.path) {
+                Ok(new) => Ok(Some(new)),
+                Err(_) => Err("the segment's file was shortened".to_owned()),
+            },
+            Change::Same => Ok(None),
+            Change::Gone(why) => Err(why),
+            Change::Replaced => self.open(open).map(Some).map_err(|error| format!("{error:#}")),
+        }
+    }
+
+    /// Takes the file for another one at the next look.
+    pub fn forget(&mut self) {
         self.identity = None;
     }
 
     /// Looks whether the file is still the one that was opened last.
-    pub(crate) fn change(&self) -> Change {
+    fn change(&self) -> Change {
         match find::identity(&self.path) {
             Ok(now) if Some(now) == self.identity => Change::Same,
             Ok(_) => match self.pid {
@@ -134,17 +175,17 @@ mod tests {
         drop(Segment::create(&path).unwrap());
         let mut source = Source::find(Some(path.as_os_str())).unwrap();
         assert_eq!(source.change(), Change::Replaced);
-        source.open().unwrap();
+        source.open(find::open).unwrap();
         assert_eq!(source.change(), Change::Same);
         // A new file, before the old one is gone: its number is another.
         let new = directory.path().join("new");
         drop(Segment::create(&new).unwrap());
         fs::rename(&new, &path).unwrap();
         assert_eq!(source.change(), Change::Replaced);
-        source.open().unwrap();
+        source.open(find::open).unwrap();
         fs::remove_file(&path).unwrap();
         assert_eq!(source.change(), Change::Gone("the segment was removed".to_owned()));
-        source.open().unwrap_err();
+        source.open(find::open).unwrap_err();
     }
 
     #[test]
