@@ -9,6 +9,8 @@ mod level;
 pub mod memory;
 pub mod painted_stack;
 pub mod program;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 pub mod random;
 pub mod seccomp;
 #[cfg(feature = "sections")]

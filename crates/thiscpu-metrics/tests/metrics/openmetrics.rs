@@ -3,44 +3,11 @@
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    process::{Command, Stdio},
 };
 
 use flate2::read::GzDecoder;
 use thiscpu_metrics::{Error, Format, Registry};
-
-/// Prints each sample that the parser finds: name, labels, value, and the exemplar's labels.
-const PARSER: &str = "
-import sys
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
-for family in parse(sys.stdin.read()):
-    print('family', family.name, family.type, family.unit, family.documentation)
-    for sample in family.samples:
-        exemplar = sample.exemplar
-        if exemplar:
-            is_dated = exemplar.timestamp is not None
-            exemplar = (exemplar.labels, float(exemplar.value), is_dated)
-        print(sample.name, sample.labels, float(sample.value), exemplar or '')
-";
-
-/// Runs a program with this input, and returns its output. It must end with success.
-#[track_caller]
-fn run(program: &mut Command, input: &str) -> String {
-    let piped = program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = piped.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let [out, errors] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    assert!(output.status.success(), "{out}{errors}\n{input}");
-    out + &errors
-}
-
-/// Returns what the Python parser of OpenMetrics reads; `None` if it is not installed.
-#[track_caller]
-fn parse(text: &str) -> Option<String> {
-    thiscpu_test_support::has_python_module("prometheus_client", "python3-prometheus-client")
-        .then(|| run(Command::new(thiscpu_test_support::PYTHON).args(["-c", PARSER]), text))
-}
+use thiscpu_test_support::prometheus::{check_text, parse_openmetrics};
 
 /// Returns a registry with series of all kinds, and with all that OpenMetrics adds.
 fn full_registry() -> Registry {
@@ -71,7 +38,7 @@ fn full_registry() -> Registry {
 fn openmetrics_is_read_by_the_python_parser() {
     let text = full_registry().render_as(Format::OpenMetrics);
     assert!(text.ends_with("\n# EOF\n"), "{text}");
-    let Some(read) = parse(&text) else { return };
+    let Some(read) = parse_openmetrics(&text) else { return };
     let wanted = r#"family hits counter  Hits
 "all" \ of them.
 hits_total {'path': 'C:\\\n"x"'} 9007199254740992.0 ({'trace_id': 'a"b'}, 1.0, True)
@@ -112,17 +79,16 @@ fn created_lines_are_written_if_they_are_wanted() {
     let names = text.lines().filter(created).map(|line| line.split(' ').next().unwrap());
     assert!(names.eq(["hits_created{a=\"b\"}", "time_created"]), "{text}");
     assert!(!registry.render().contains("_created"));
-    parse(&text);
+    parse_openmetrics(&text);
 }
 
 #[test]
 fn text_is_accepted_by_promtool() {
-    if thiscpu_test_support::has("promtool", "prometheus") {
-        let registry = Registry::builder().buckets_for("delta_meters", &[-1.0]).build().unwrap();
-        registry.counter("hits", "Hits\n\"all\".", &[("path", "C:\\\n\"x\"")]).unwrap();
-        registry.gauge("temperature_celsius", "Now.", &[]).unwrap().set(f64::NAN);
-        registry.histogram("delta_meters", "Difference.", &[]).unwrap().record(-3.0);
-        let notes = run(Command::new("promtool").args(["check", "metrics"]), &registry.render());
+    let registry = Registry::builder().buckets_for("delta_meters", &[-1.0]).build().unwrap();
+    registry.counter("hits", "Hits\n\"all\".", &[("path", "C:\\\n\"x\"")]).unwrap();
+    registry.gauge("temperature_celsius", "Now.", &[]).unwrap().set(f64::NAN);
+    registry.histogram("delta_meters", "Difference.", &[]).unwrap().record(-3.0);
+    if let Some(notes) = check_text(&registry.render()) {
         assert_eq!(notes, "");
     }
 }

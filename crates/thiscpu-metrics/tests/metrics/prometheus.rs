@@ -1,88 +1,9 @@
 //! Prometheus itself scrapes the endpoint, and its API gives the exact numbers back.
 
-use std::{
-    fs,
-    io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::thread;
 
-use serde_json::Value;
 use thiscpu_metrics::Registry;
-
-/// How long Prometheus may take to start, and to have new values.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A running Prometheus, with its data in a directory of its own.
-struct Prometheus {
-    process: Child,
-    address: SocketAddr,
-    directory: PathBuf,
-}
-
-impl Prometheus {
-    /// Starts a server that scrapes `target` five times a second.
-    fn start(target: SocketAddr) -> Prometheus {
-        let directory = std::env::temp_dir().join(format!("thiscpu-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let config = format!(
-            "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\n\
-             scrape_configs: [{{job_name: test, static_configs: [{{targets: ['{target}']}}]}}]\n"
-        );
-        let file = directory.join("prometheus.yml");
-        fs::write(&file, config).unwrap();
-        // Prometheus cannot choose a port. Another program may take this one before it does; then
-        // the test fails, with the message of Prometheus.
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let process = Command::new("prometheus")
-            .arg(format!("--config.file={}", file.display()))
-            .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
-            .args([format!("--web.listen-address={address}"), "--log.level=error".into()])
-            .args(["--enable-feature=exemplar-storage"])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        Prometheus { process, address, directory }
-    }
-
-    /// Asks the API, and returns its `data`; `None` if it cannot answer yet.
-    fn ask(&self, path: &str) -> Option<Value> {
-        let mut stream = TcpStream::connect(self.address).ok()?;
-        write!(stream, "GET /api/v1/{path} HTTP/1.0\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (_, body) = answer.split_once("\r\n\r\n")?;
-        let mut body: Value = serde_json::from_str(body).ok()?;
-        (body["status"] == "success").then(|| body["data"].take())
-    }
-
-    /// Returns the value of one series.
-    fn value(&self, name: &str) -> Option<f64> {
-        let data = self.ask(&format!("query?query={name}"))?;
-        data["result"][0]["value"][1].as_str()?.parse().ok()
-    }
-
-    /// Waits until the condition holds.
-    #[track_caller]
-    fn wait_for(&self, wanted: &str, condition: impl Fn() -> bool) {
-        let end = Instant::now() + PATIENCE * thiscpu_test_support::slowdown();
-        while !condition() {
-            assert!(Instant::now() < end, "Prometheus never had {wanted}");
-            thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-        fs::remove_dir_all(&self.directory).unwrap();
-    }
-}
+use thiscpu_test_support::prometheus::Prometheus;
 
 #[test]
 fn prometheus_has_the_exact_values() {
