@@ -23,8 +23,8 @@ const LIBRARIES: [&str; 2] = ["libthiscpu_capi.a", "libthiscpu_capi.so"];
 const PROGRAM: &str = "thiscpu";
 /// The program that `thiscpu profile` starts.
 const PROFILE_PROGRAM: &str = "thiscpu-profile";
-/// The program that shows segments.
-const TOP_PROGRAM: &str = "thiscpu-top";
+/// The programs for segments, with completions and man pages of their own.
+const SEGMENT_PROGRAMS: [&str; 2] = ["thiscpu-top", "thiscpu-export"];
 const PRELOADED: &str = "libthiscpu_malloc.so";
 const PRELOADED_HEADER: &str = "crates/thiscpu-malloc-preload/include/thiscpu_malloc.h";
 /// For each shell, the file that it loads completions from.
@@ -61,6 +61,7 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
     let packages = [
         "thiscpu-capi",
         "thiscpu-cli",
+        "thiscpu-export",
         "thiscpu-malloc-preload",
         "thiscpu-metrics-capi",
         "thiscpu-profile",
@@ -71,8 +72,9 @@ pub(crate) fn run(sh: &Shell, arguments: &Arguments) -> Result<()> {
         .env_remove("CARGO_BUILD_TARGET")
         .run()?;
     let built = target.join(if arguments.debug { "debug" } else { "release" });
-    let programs = [PROGRAM, PROFILE_PROGRAM, TOP_PROGRAM];
-    for file in [&LIBRARIES[..], &programs, &[METRICS_LIBRARY, PRELOADED]].concat() {
+    let programs = [PROGRAM, PROFILE_PROGRAM];
+    let libraries = [METRICS_LIBRARY, PRELOADED];
+    for file in [&LIBRARIES[..], &programs, &SEGMENT_PROGRAMS, &libraries].concat() {
         let file = built.join(file);
         let is_here = file.is_file();
         ensure!(is_here, "cargo has not built {}; it builds for another target", file.display());
@@ -163,19 +165,23 @@ fn install_program(sh: &Shell, built: &Path, prefix: &Path) -> Result<()> {
     let program = sh.create_dir(prefix.join("bin"))?.join(PROGRAM);
     copy(sh, &built.join(PROGRAM), &program)?;
     copy(sh, &built.join(PROFILE_PROGRAM), &program.with_file_name(PROFILE_PROGRAM))?;
-    let top = program.with_file_name(TOP_PROGRAM);
-    copy(sh, &built.join(TOP_PROGRAM), &top)?;
     copy(sh, &built.join(PRELOADED), &prefix.join("lib").join(PRELOADED))?;
     let header = sh.current_dir().join(PRELOADED_HEADER);
     copy(sh, &header, &prefix.join("include/thiscpu_malloc.h"))?;
     let manual = sh.create_dir(prefix.join("share/man/man1"))?;
     cmd!(sh, "{program} man {manual}").quiet().run()?;
-    cmd!(sh, "{top} --man {manual}").quiet().run()?;
     for (shell, file) in COMPLETIONS {
         let script = cmd!(sh, "{program} completions {shell}").quiet().read()?;
         sh.write_file(prefix.join(file), script + "\n")?;
-        let script = cmd!(sh, "{top} --completions {shell}").quiet().read()?;
-        sh.write_file(prefix.join(file.replace(PROGRAM, TOP_PROGRAM)), script + "\n")?;
+    }
+    for name in SEGMENT_PROGRAMS {
+        let installed = program.with_file_name(name);
+        copy(sh, &built.join(name), &installed)?;
+        cmd!(sh, "{installed} --man {manual}").quiet().run()?;
+        for (shell, file) in COMPLETIONS {
+            let script = cmd!(sh, "{installed} --completions {shell}").quiet().read()?;
+            sh.write_file(prefix.join(file.replace(PROGRAM, name)), script + "\n")?;
+        }
     }
     Ok(())
 }
@@ -259,15 +265,18 @@ mod tests {
         let table = table.unwrap();
         assert!(table.contains("thiscpu-malloc, process "), "{table}");
         cmd!(sh, "{program} profile --help").quiet().ignore_stdout().run().unwrap();
-        for page in ["thiscpu", "thiscpu-run", "thiscpu-doctor", TOP_PROGRAM] {
+        let [top, export] = SEGMENT_PROGRAMS;
+        for page in ["thiscpu", "thiscpu-run", "thiscpu-doctor", top, export] {
             let page = prefix.join("share/man/man1").join(format!("{page}.1"));
             assert!(sh.read_file(page).unwrap().contains(".SH NAME"));
         }
         for (shell, file) in COMPLETIONS {
             let script = sh.read_file(prefix.join(file)).unwrap();
             assert!(script.contains("doctor"), "{shell}: {script}");
-            let file = prefix.join(file.replace(PROGRAM, TOP_PROGRAM));
-            assert!(sh.read_file(file).unwrap().contains("interval"));
+            for (name, option) in [(top, "interval"), (export, "listen")] {
+                let file = prefix.join(file.replace(PROGRAM, name));
+                assert!(sh.read_file(file).unwrap().contains(option));
+            }
         }
     }
 

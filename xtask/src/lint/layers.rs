@@ -15,7 +15,7 @@ use super::modules::Crate;
 /// The layers of a directory, from the lowest to the highest.
 ///
 /// A layer is a file without `.rs`, or a folder. Entries that are not listed are above all others.
-const LAYERS: [(&str, &[&str]); 4] = [
+const LAYERS: [(&str, &[&str]); 5] = [
     (
         "crates/thiscpu/src",
         &[
@@ -37,6 +37,7 @@ const LAYERS: [(&str, &[&str]); 4] = [
     ),
     ("crates/thiscpu/src/slab", &["lane", "arena", "backend", "class"]),
     ("crates/thiscpu/src/segment", &["lanes", "budget", "file", "member"]),
+    ("crates/thiscpu-export/src", &["look", "target", "series", "own", "page", "service"]),
     (
         "crates/thiscpu-top/src",
         &[

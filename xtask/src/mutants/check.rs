@@ -24,6 +24,7 @@ enum Kind {
     Aborts,
     Capi,
     Cli,
+    Export,
     Guard,
     Guarantees,
     Malloc,
@@ -48,6 +49,7 @@ impl Kind {
             Kind::Cli => {
                 ("thiscpu-cli", &["--test", "run", "--test", "doctor", "--test", "segment"])
             }
+            Kind::Export => ("thiscpu-export", &["--tests"]),
             Kind::Guard => ("thiscpu-malloc", &["--test", "guard"]),
             Kind::Guarantees => ("thiscpu", &["--test", "guarantees"]),
             Kind::Malloc => ("thiscpu-malloc", &["--tests"]),
@@ -150,7 +152,7 @@ impl Check {
         // Tests share the checked tree's target directory, which has the dependencies. Programs and
         // shared objects cannot: those of the mutant would replace those of the checked tree.
         let target = match self.kind {
-            Kind::Aborts | Kind::Capi | Kind::Cli | Kind::Preload | Kind::Top => {
+            Kind::Aborts | Kind::Capi | Kind::Cli | Kind::Export | Kind::Preload | Kind::Top => {
                 tree.path.join("target")
             }
             Kind::Model => tree.origin.join("target/model"),

@@ -1,0 +1,159 @@
+//! Series of registries: which of them are shown, in one family for all segments.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use thiscpu::{Sample, Scrape};
+use thiscpu_metrics::__internal::{is_label, is_metric};
+
+/// The prefix of this program's own families.
+pub(crate) const OWN_PREFIX: &str = "thiscpu_";
+
+/// The label that tells segments apart.
+pub(crate) const SEGMENT: &str = "segment";
+
+/// The suffix of the names of counters.
+const TOTAL: &str = "_total";
+
+/// Labels that have other names in the answer, as Prometheus itself renames them.
+const RENAMED: [(&str, &str); 2] =
+    [(SEGMENT, "exported_segment"), ("exported_segment", "exported_exported_segment")];
+
+/// A family in all segments that have it.
+#[derive(Default)]
+pub(crate) struct Family<'a> {
+    pub(crate) help: &'a str,
+    /// The number of a segment, and its series.
+    pub(crate) parts: Vec<(usize, &'a Scrape, Range<usize>)>,
+}
+
+/// How many series of a segment are shown, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) exact: u64,
+    pub(crate) bounds: u64,
+    /// Series without bounds, or with names that the answer cannot have.
+    pub(crate) missing: u64,
+    /// Series with names that no library writes.
+    pub(crate) damaged: u64,
+}
+
+/// Returns the families of all segments by name, and a tally of each segment.
+pub(crate) fn families<'a>(
+    scrapes: &[Option<&'a Scrape>],
+) -> (BTreeMap<&'a str, Family<'a>>, Vec<Tally>) {
+    let mut families: BTreeMap<&str, Family<'_>> = BTreeMap::new();
+    let mut tallies = vec![Tally::default(); scrapes.len()];
+    for (segment, scrape) in scrapes.iter().enumerate() {
+        let Some(scrape) = *scrape else { continue };
+        for (name, range) in parts(scrape) {
+            let family = families.entry(name).or_default();
+            if let Some(sample) = scrape.sample(range.start).filter(|_| family.help.is_empty()) {
+                family.help = sample.help();
+            }
+            family.parts.push((segment, scrape, range));
+        }
+    }
+    // In OpenMetrics, `x_created` is a line of the counter `x`.
+    let is_created = |base: &str| {
+        let of = base.strip_suffix("_created");
+        of.is_some_and(|of| families.contains_key(&*format!("{of}{TOTAL}")))
+    };
+    let names = families.keys().copied();
+    let shown = |name: &str| {
+        let base = name.strip_suffix(TOTAL).unwrap_or(name);
+        !name.starts_with(OWN_PREFIX) && !is_created(base)
+    };
+    let hidden: Vec<_> = names.filter(|name| !shown(name)).collect();
+    families.retain(|name, family| {
+        let is_hidden = hidden.binary_search(name).is_ok();
+        family.parts.retain(|(segment, scrape, range)| {
+            let tally = &mut tallies[*segment];
+            let count = range.len() as u64;
+            match names_of(scrape, name, range.clone()) {
+                Names::Damaged => tally.damaged += count,
+                Names::TooManySegments => tally.missing += count,
+                Names::Fine if is_hidden => tally.missing += count,
+                Names::Fine => {
+                    count_values(scrape, range.clone(), tally);
+                    return true;
+                }
+            }
+            false
+        });
+        !family.parts.is_empty()
+    });
+    (families, tallies)
+}
+
+/// Returns an iterator over the families of a scrape, with the numbers of their series.
+fn parts(scrape: &Scrape) -> impl Iterator<Item = (&str, Range<usize>)> {
+    let mut first = 0;
+    std::iter::from_fn(move || {
+        let name = scrape.sample(first)?.name();
+        let rest = (first..).map_while(|at| scrape.sample(at));
+        let len = rest.take_while(|sample| sample.name() == name).count();
+        let range = first..first + len;
+        first = range.end;
+        Some((name, range))
+    })
+}
+
+/// Whether names of a family can be written.
+enum Names {
+    Fine,
+    /// It has a label of a name that only this program makes.
+    TooManySegments,
+    /// No library writes such names, which could break lines of others.
+    Damaged,
+}
+
+fn names_of(scrape: &Scrape, name: &str, range: Range<usize>) -> Names {
+    if !is_metric(name) || !name.ends_with(TOTAL) || name == TOTAL {
+        return Names::Damaged;
+    }
+    for sample in range.filter_map(|at| scrape.sample(at)) {
+        let labels = || sample.labels().map(|(label, _)| label);
+        for (at, label) in labels().enumerate() {
+            if !is_label(label)
+                || label.starts_with("__")
+                || labels().take(at).any(|it| it == label)
+            {
+                return Names::Damaged;
+            }
+            if label == RENAMED[RENAMED.len() - 1].1 {
+                return Names::TooManySegments;
+            }
+        }
+    }
+    Names::Fine
+}
+
+fn count_values(scrape: &Scrape, range: Range<usize>, tally: &mut Tally) {
+    for sample in range.filter_map(|at| scrape.sample(at)) {
+        match (sample.value(), value(&sample)) {
+            (Some(_), _) => tally.exact += 1,
+            (None, Some(_)) => tally.bounds += 1,
+            (None, None) => tally.missing += 1,
+        }
+    }
+}
+
+/// Returns the value that is shown: of bounds, their middle.
+///
+/// Both bounds of a counter lie between its values at the beginning and at the end of the look. So
+/// the middle of a later look is not lower.
+pub(crate) fn value(sample: &Sample<'_>) -> Option<u64> {
+    match (sample.low(), sample.high()) {
+        (0, u64::MAX) => None,
+        (low, high) => Some(low.midpoint(high)),
+    }
+}
+
+/// Returns an iterator over the labels of a series as they are shown.
+pub(crate) fn labels<'a>(sample: &Sample<'a>) -> impl Iterator<Item = (&'a str, &'a str)> {
+    sample.labels().map(|(label, value)| {
+        let other = RENAMED.iter().find(|(name, _)| *name == label);
+        (other.map_or(label, |(_, other)| other), value)
+    })
+}
