@@ -63,7 +63,7 @@ fn waiters_are_served_in_order() {
             Err(Exhausted { available: 0 }),
             "available units are the first waiter's"
         );
-        assert_eq!(served, []);
+        assert!(served.is_empty(), "{served:?}");
     });
     let order = order.lock().expect("no panic");
     assert_eq!((order.len(), order[0]), (4, 50));
