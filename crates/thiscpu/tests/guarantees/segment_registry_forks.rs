@@ -111,23 +111,26 @@ fn handlers_may_fork_in_inserts() {
         // SAFETY: `raise` has no preconditions.
         unsafe { libc::raise(libc::SIGUSR1) };
     }
+    let exit_child = || {
+        if IS_CHILD.load(SeqCst) == 1 {
+            // SAFETY: `_exit` has no preconditions.
+            unsafe { libc::_exit(0) };
+        }
+    };
     let op = || {
         let names = Names::get();
         names.count(names.current.load(SeqCst));
         if IS_CHILD.load(SeqCst) == 1 {
             // Takes the memory that an insert of both has left.
             names.count(names.current.load(SeqCst) + 1);
-            // SAFETY: `_exit` has no preconditions.
-            unsafe { libc::_exit(0) };
         }
+        exit_child();
         names.count(names.current.load(SeqCst) + 2);
-        if IS_CHILD.load(SeqCst) == 1 {
-            // SAFETY: `_exit` has no preconditions.
-            unsafe { libc::_exit(0) };
-        }
     };
     let distance = if scale::is_quick() { 23 } else { 3 };
     let stops = at_every_nth_step(distance, op, interrupt, |steps, reached, ()| {
+        // One that was forked after its first name.
+        exit_child();
         let current = names.current.fetch_add(3, SeqCst);
         let sums = [0, 1, 2].map(|behind| names.sum(current + behind));
         // If the signal came after an add, the child has the add of its parent.
