@@ -8,14 +8,14 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::SeqCst;
 
-use thiscpu::{Segment, SharedAcquireError, SharedBudget};
+use thiscpu::{Segment, SegmentErrorKind, SharedAcquireError, SharedBudget};
 
 use super::segment_participants::{
     Holder, LIMIT, Orders, budget, close_all, exhausted, has_lock, until,
 };
 use crate::common::fork::{SignalOutcome, signal_after_call};
 use crate::common::segment::{Place, file_of, image_of, shared_words, small, small_segment};
-use crate::common::{DEFAULT_ONLY, Scenario, fork, scenario, seccomp, signal, soon};
+use crate::common::{DEFAULT_ONLY, Scenario, fork, scale, scenario, seccomp, signal, soon};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_slots::joins_leave_identities_of_others_alone, DEFAULT_ONLY)
@@ -24,6 +24,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .needs(seccomp::can_filter),
     scenario!(segment_slots::lock_is_taken_again_when_a_child_has_held_it, DEFAULT_ONLY),
     scenario!(segment_slots::wait_of_a_damaged_waiter_ends, DEFAULT_ONLY),
+    scenario!(segment_slots::ten_thousand_processes_want_64_slots, DEFAULT_ONLY),
 ];
 
 /// Acquires units that a dead process held. A budget that has lost them fails the scenario.
@@ -163,4 +164,28 @@ fn wait_of_a_damaged_waiter_ends() {
     budget.close();
     assert!(soon(|| waiter.is_finished()), "the wait does not end");
     assert_eq!(waiter.join().expect("no panic"), Err(SharedAcquireError::Closed));
+}
+
+// Those that have slots go on, and those that get none leave nothing behind.
+fn ten_thousand_processes_want_64_slots() {
+    let segment = small().participants(64).anonymous().expect("a segment");
+    let budget = budget(&segment);
+    let hold = || budget.try_acquire(1).expect("a slot");
+    hold();
+    let holders: Vec<_> = (1..64).map(|_| Holder::start(hold, || ())).collect();
+    for number in 0..scale::rounds(10_000) {
+        fork::run(|| {
+            let error = budget.try_acquire(1).expect_err("no slot");
+            assert!(error.to_string().contains("64 processes use them already"), "{error}");
+            let error = segment.budget("another", LIMIT).expect_err("no slot");
+            assert_eq!(error.kind(), &SegmentErrorKind::TooManyParticipants { participants: 64 });
+        })
+        .unwrap_or_else(|error| panic!("process {number}: {error}"));
+        assert_eq!(budget.acquired(), 64);
+    }
+    holders.into_iter().for_each(Holder::kill);
+    assert_come_back(&budget, LIMIT - 1, "64 processes");
+    budget.release(1);
+    fork::run(|| budget.try_acquire(LIMIT).expect("a slot")).expect("a slot");
+    assert_come_back(&budget, LIMIT, "a process with a slot that was used before");
 }
