@@ -871,7 +871,7 @@ typedef struct thiscpu_segment_options {
   /**
    * The number of series that a new segment's registry has room for; up to 4,194,304.
    *
-   * The default is no registry. It comes on top of `max_bytes`: 12 to 24 bytes for each series
+   * The default is no registry. It comes on top of `max_bytes`: 32 to 56 bytes for each series
    * at once, then 64 bytes or more for a series that is made, and 32 in each lane.
    */
   uint32_t series;

@@ -55,7 +55,7 @@ pub struct ThiscpuSegmentOptions {
     pub owner: u32,
     /// The number of series that a new segment's registry has room for; up to 4,194,304.
     ///
-    /// The default is no registry. It comes on top of `max_bytes`: 12 to 24 bytes for each series
+    /// The default is no registry. It comes on top of `max_bytes`: 32 to 56 bytes for each series
     /// at once, then 64 bytes or more for a series that is made, and 32 in each lane.
     pub series: u32,
 }

@@ -95,7 +95,8 @@ impl SegmentOptions {
     /// | counts | 32 in each lane | when it is made |
     ///
     /// A record has 24 bytes, 8 for each label, and the values, each rounded up to 8. The segment
-    /// has 128 bytes of records for each series, and for 64 more. Longer records fill it earlier.
+    /// has 128 bytes of records for each series, and for 64 more. Longer records fill it earlier,
+    /// and then take room from objects with names, whose records lie there too.
     ///
     /// A segment that exists keeps what it was created with:
     /// [`open_or_create`](SegmentOptions::open_or_create) adds no registry to it, and makes an

@@ -235,7 +235,7 @@ pub struct BudgetParticipant {
     /// Exact if the process has ended, unless others change the pool during each of 100 looks.
     /// Otherwise the units on each CPU are read one after the other. So units that it acquires or
     /// releases meanwhile may be counted, or not. The units of a release count until they are free,
-    /// also if the process was killed in it.
+    /// even if the process was killed in it.
     pub held: u64,
     /// Whether the process still exists, running or stopped.
     ///

@@ -25,21 +25,36 @@ const FAULTS: [libc::c_int; 6] =
 ///
 /// A thread that the function starts inherits that.
 pub fn with_signals_blocked<T>(function: impl FnOnce() -> T) -> T {
-    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the calls initialize the sets that they are given a pointer to, and the first one is
-    // initialized before it is used. If the second call fails, which it does only for a wrong
-    // first argument, the third is not made.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        for fault in FAULTS {
-            libc::sigdelset(all.as_mut_ptr(), fault);
+    let _restored_at_the_end = Before::block();
+    function()
+}
+
+/// The signals that were blocked before, which alone stay blocked after the drop.
+struct Before(Option<libc::sigset_t>);
+
+impl Before {
+    fn block() -> Before {
+        let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: the calls initialize the sets that they are given a pointer to, and the first one
+        // is initialized before it is used. The last call fails only for a wrong first argument;
+        // otherwise it has initialized the second set.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            for fault in FAULTS {
+                libc::sigdelset(all.as_mut_ptr(), fault);
+            }
+            let (how, all) = (libc::SIG_SETMASK, all.as_ptr());
+            let is_blocked = libc::pthread_sigmask(how, all, before.as_mut_ptr()) == 0;
+            Before(is_blocked.then(|| before.assume_init()))
         }
-        let is_blocked =
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0;
-        let result = function();
-        if is_blocked {
-            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // SAFETY: the set is initialized, and the call writes nothing.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
         }
-        result
     }
 }

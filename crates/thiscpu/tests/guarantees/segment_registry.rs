@@ -1,6 +1,8 @@
 //! Registries in segments: names, labels and values, in several processes and on full file systems.
 
 use std::fs;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use thiscpu::__internal::inspect;
@@ -32,6 +34,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(segment_registry::shortened_file_is_noticed, DEFAULT_ONLY),
     scenario!(segment_registry::series_take_the_documented_memory, DEFAULT_ONLY),
     scenario!(segment_registry::damage_hides_no_other_family, DEFAULT_ONLY),
+    scenario!(segment_registry::entry_beyond_the_records_takes_no_memory, DEFAULT_ONLY),
     scenario!(segment_registry::check_finds_damage, DEFAULT_ONLY),
     scenario!(segment_registry::check_of_a_hostile_file_takes_little_memory, DEFAULT_ONLY),
     scenario!(segment_registry::families_without_end_are_refused, DEFAULT_ONLY),
@@ -683,6 +686,28 @@ fn damage_hides_no_other_family() {
         assert_eq!(two.series(&["later of two"]).expect("it is sound").sum(), 2, "{what}");
         two.series(&["new"]).expect("room").inc();
     }
+}
+
+// The entry leads to the end of the area of records, of which the first few hundred bytes are used.
+fn entry_beyond_the_records_takes_no_memory() {
+    let parts = Parts::new();
+    let entry = parts.entry(parts.series[0]);
+    let at = 8 * parts.series[0] as u64 + (64 << 10);
+    let moved = parts.word(entry) & !((1 << 40) - 64) | at;
+    let segment = attach(&parts.with(entry, moved)).expect("a sound header");
+    let file = file_of(&segment);
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let (hole, bytes) = (at as i64 & !4095, 32 << 10);
+    // SAFETY: the call changes bytes of a file that are zeros already.
+    assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), mode, hole, bytes) }, 0);
+    let blocks = file.metadata().expect("a file").blocks();
+    for scrape in [registry(&segment).scrape(), view(&segment).scrape()] {
+        let scrape = scrape.expect("a scrape");
+        assert_eq!((scrape.samples().count(), scrape.damaged().len()), (3, 1));
+    }
+    let two = registry(&segment).counter_family("two", "", &["label"]).expect("it is sound");
+    two.series(&["new"]).expect("room").inc();
+    assert_eq!(file.metadata().expect("a file").blocks(), blocks, "of 512 bytes");
 }
 
 fn check_finds_damage() {

@@ -160,7 +160,7 @@ impl Parts<'_> {
         if n > UNITS_MAX {
             return self.count_over_released(me.slot, n, world);
         }
-        // A recall must find the units, also if they are stray. If the process is killed before
+        // A recall must find the units, even if they are stray. If the process is killed before
         // this, its slot has used the budget before, or it held none of them.
         self.use_slot(me.slot);
         if released == Released::Stray {

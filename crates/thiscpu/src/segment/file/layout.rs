@@ -178,7 +178,7 @@ impl Layout {
 
     /// Returns the number of entries in the index of the registry, a power of two.
     ///
-    /// At most two thirds of them are in use, also if each series has a family of its own.
+    /// At most two thirds of them are in use, even if each series has a family of its own.
     pub(in crate::segment) fn series_entries(&self) -> u64 {
         if self.series == 0 { 0 } else { (3 * self.cells()).next_power_of_two() }
     }

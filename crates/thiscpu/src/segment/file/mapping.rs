@@ -18,6 +18,8 @@ pub(in crate::segment) const SHARED_UNIT: u64 = 64;
 const END_MARK: u64 = u64::from_le_bytes(*b"\xe7cpu end");
 /// What one system call of `ensure` covers at least: the smallest page.
 const SMALL_PAGE: u64 = 4096;
+/// The most memory beyond the needed that one step takes, of the area or of each lane.
+const MORE_MAX: u64 = 256 << 10;
 
 /// The accesses that a process has to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,6 +240,15 @@ impl Mapping {
         take(used, unit, bytes, self.layout.lane_bytes, |end| self.ensure_in_lanes(end))
     }
 
+    /// Returns whether the start of the shared area has been taken by records, or has memory.
+    #[inline]
+    pub(in crate::segment) fn is_shared_used(&self, end: u64) -> bool {
+        // Relaxed, both: a thread that has acquired a record knows that its bytes were taken.
+        let has_memory =
+            self.access == Access::ReadAndWrite && end <= self.shared_ready.load(Relaxed);
+        has_memory || end <= self.header().shared_used.load(Relaxed)
+    }
+
     /// Gives the start of the shared area memory, so that no access to it can fail.
     pub(in crate::segment) fn ensure_shared(&self, end: u64) -> Result<(), SegmentErrorKind> {
         self.ensure_area(&self.shared_ready, end, self.layout.shared_bytes, |from, bytes| {
@@ -284,16 +295,13 @@ impl Mapping {
         if end <= before {
             return Ok(());
         }
-        // A quarter more each time, so that the number of calls stays small. If the file system has
-        // less than that, the end alone may fit, or be there already.
         let exact = end.next_multiple_of(SMALL_PAGE).min(max);
-        let mut until = end.max(before + before / 4).next_multiple_of(SMALL_PAGE).min(max);
-        let mut result = ensure(before, until - before);
-        if result.is_err() && exact < until {
-            until = exact;
-            result = ensure(before, until - before);
-        }
-        result.map_err(|errno| system("extend", errno))?;
+        ensure(before, exact - before).map_err(|errno| system("extend", errno))?;
+        // More than that, so that the number of calls stays small. It need not fit.
+        let more = (before / 4).min(MORE_MAX).next_multiple_of(SMALL_PAGE);
+        let until = (before + more).clamp(exact, max);
+        let has_more = until > exact && ensure(exact, until - exact).is_ok();
+        let until = if has_more { until } else { exact };
         ready.fetch_max(until, Relaxed);
         Ok(())
     }
@@ -330,7 +338,7 @@ fn take(
     // written. The exchange that publishes an object there orders its contents.
     let mut before = used.load(Relaxed);
     loop {
-        // A multiple, also if somebody has damaged the word.
+        // A multiple, even if somebody has damaged the word.
         let at = before.checked_next_multiple_of(unit).ok_or(SegmentErrorKind::Full)?;
         let end = at.checked_add(bytes.next_multiple_of(unit)).filter(|&end| end <= max);
         let end = end.ok_or(SegmentErrorKind::Full)?;

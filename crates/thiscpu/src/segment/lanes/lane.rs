@@ -17,7 +17,7 @@
 //!
 //! The bank's epoch is that of its last opening or seal, so each of them changes the first word.
 //! Who opens or seals a bank loads it, then looks whether the epoch is still current, and then
-//! exchanges. No exchange undoes a seal, also if sums leave this counter out:
+//! exchanges. No exchange undoes a seal, even if sums leave this counter out:
 //!
 //! - A seal for an epoch is made after that epoch. An adder loads a bank before it finds its own
 //!   epoch current. So the word that it loaded was sealed for an earlier epoch than its own.

@@ -6,9 +6,7 @@
 use super::head::{Head, cell_words, head, index, lanes};
 use super::index::{at_of, entry_of, kind_of};
 use super::insert::hash_start;
-use super::record::{
-    FAMILY, FAMILY_AT, FAMILY_STRINGS, FREE, Record, SERIES, class_of, first_word, link, words,
-};
+use super::record::{FAMILY, FAMILY_AT, FAMILY_STRINGS, Record, SERIES, class_of, link_of_free};
 use crate::segment::file::error::SegmentErrorKind;
 use crate::segment::file::mapping::Mapping;
 use crate::sys::atomic::Ordering::{Acquire, Relaxed};
@@ -127,13 +125,12 @@ fn free_memory(
     for (class, list) in head.free_records.iter().enumerate() {
         let bytes = bytes_of_class(class);
         let before = list.version();
-        let link = |at: u64| {
-            let record = words(mapping, at, bytes as usize / 8).ok()?;
-            // Relaxed: the list's head was acquired.
-            (record[0].load(Relaxed) == first_word(FREE, 2, 0)).then(|| link(mapping, at).ok())?
-        };
+        let link = |at| link_of_free(mapping, at, bytes);
+        let of_others = free.records.len();
         let has_end = list.for_each(FREE_MAX, link, |at| free.records.push([at, bytes]));
         if !has_end && list.version() == before {
+            // A list without an end has each item many times.
+            free.records.truncate(of_others);
             fault(format!("free records of {bytes} bytes"), "their list is damaged".to_owned());
         }
     }
@@ -143,6 +140,7 @@ fn free_memory(
     let has_end =
         head.free_cells.for_each(FREE_MAX, link, |item| free.cells.push(item.wrapping_sub(1)));
     if !has_end && head.free_cells.version() == before {
+        free.cells.clear();
         fault("free cells".to_owned(), "their list is damaged".to_owned());
     }
     free

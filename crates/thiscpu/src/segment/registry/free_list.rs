@@ -21,8 +21,8 @@ impl FreeList {
 
     /// Takes an item, if there is one.
     ///
-    /// `link` returns the word of an item that names the next one. If there is none, somebody has
-    /// damaged the list, and its items are not used any more.
+    /// `link` returns the word of an item that names the next one. If there is none, and the list
+    /// has not changed, somebody has damaged it. Its items are not used any more.
     pub(in crate::segment) fn take<'a>(
         &self,
         link: impl Fn(u64) -> Option<&'a AtomicU64>,
@@ -34,7 +34,14 @@ impl FreeList {
             if first == 0 {
                 return None;
             }
-            let next = link(first)?.load(Relaxed);
+            let Some(link) = link(first) else {
+                // Another process may have taken the item, and used its memory.
+                if self.0.second() == version {
+                    return None;
+                }
+                continue;
+            };
+            let next = link.load(Relaxed);
             // An acquire: the stores of the process that pushed the item precede those of this one.
             if self.0.exchange([first, version], [next, version.wrapping_add(1)]) {
                 return Some(first);

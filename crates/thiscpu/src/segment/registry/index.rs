@@ -10,7 +10,7 @@
 //!
 //! A process that inserts a name reserves memory, writes the record there, and exchanges a free
 //! entry. If another process was faster with this name, its record counts. The loser pushes its own
-//! record to a list of free ones, which the next insert of any process takes it from. A process
+//! record to a list of free ones, from which the next insert of any process takes it. A process
 //! that dies in between leaves at most what it had reserved.
 //!
 //! Nobody else may have the reserved memory. So a process that inserts must not fork between the

@@ -134,6 +134,10 @@ pub(super) fn find_series(
     let hash = hash(mapping, family_at, values);
     let is_key = |entry| is_series(mapping, at_of(entry), family_at, values);
     let found = find_or_publish(index(mapping)?, hash, SERIES, is_key, || Ok(None))?;
+    if found.entry.is_none() {
+        // If the file was shortened meanwhile, zeros have taken the place of what it had.
+        mapping.check_end()?;
+    }
     Ok(found.entry.map(at_of))
 }
 
@@ -181,7 +185,11 @@ fn insert<'a, const N: usize>(
         outcome
     });
     let error = match outcome {
-        Ok(Outcome { entry: Some(entry), .. }) => return Ok(at_of(entry)),
+        Ok(Outcome { entry: Some(entry), .. }) => {
+            // If the file was shortened meanwhile, nobody else sees the record.
+            mapping.check_end()?;
+            return Ok(at_of(entry));
+        }
         Ok(Outcome { entry: None, .. }) => SegmentErrorKind::RegistryFull,
         Err(kind) => kind,
     };

@@ -3,10 +3,10 @@
 use super::free_list::FreeList;
 use super::head::{cell_words, cells_used, head};
 use super::index::take_number;
-use super::record::{FAMILY, class_of, link, mark_free};
+use super::record::{FAMILY, class_of, link, link_of_free, mark_free};
 use crate::segment::file::error::SegmentErrorKind;
 use crate::segment::file::mapping::Mapping;
-use crate::sys::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sys::atomic::Ordering::Relaxed;
 
 /// Memory that nobody else uses, until its record is published.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ fn take_family(mapping: &Mapping) -> Result<u64, SegmentErrorKind> {
 fn take_cell(mapping: &Mapping) -> Result<u64, SegmentErrorKind> {
     let (head, words) = (head(mapping)?, cell_words(mapping)?);
     let word = |item: u64| words.get(usize::try_from(item).ok()?.checked_sub(1)?);
-    // Whoever can write to the file can have written any item there.
+    // Any process that can write to the file can have written any item there.
     let is_taken = |item: &u64| (1..=cells_used(mapping)).contains(item);
     if let Some(item) = head.free_cells.take(word).filter(is_taken) {
         return match mapping.ensure_cells(item) {
@@ -99,10 +99,5 @@ fn take_record(mapping: &Mapping, class: usize, bytes: u64) -> Result<u64, Segme
 }
 
 fn take_free_record(mapping: &Mapping, list: &FreeList, bytes: u64) -> Option<u64> {
-    // If memory is short, or the offset is not one of records, there is no free record.
-    let link = |at: u64| -> Option<&AtomicU64> {
-        super::record::words(mapping, at, bytes as usize / 8).ok()?;
-        link(mapping, at).ok()
-    };
-    list.take(link)
+    list.take(|at| link_of_free(mapping, at, bytes))
 }

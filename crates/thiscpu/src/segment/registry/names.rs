@@ -59,7 +59,10 @@ pub(super) fn refusal(name: &str, help: &str, labels: &[&str]) -> Option<String>
             return Some(format!("the name of a {what} is empty; give it one"));
         }
         if name.len() > NAME_MAX {
-            return Some(format!("a {what} has a name of {} bytes; use {NAME_MAX}", name.len()));
+            return Some(format!(
+                "a {what} has a name of {} bytes; use {NAME_MAX} at most",
+                name.len()
+            ));
         }
         let (position, character) = invalid_character(kind, name)?;
         Some(format!(

@@ -26,7 +26,7 @@ pub(super) const FREE: u64 = 3;
 
 /// Words before the lengths.
 pub(super) const FAMILY_HEAD: usize = 6;
-/// Those of a series of counters.
+/// Words before the lengths of a series of counters.
 pub(super) const SERIES_HEAD: usize = 3;
 /// The fewest words that a series of any type has before the lengths, and the most.
 const SERIES_HEAD_MIN: usize = 2;
@@ -98,7 +98,7 @@ pub(super) fn damaged() -> SegmentErrorKind {
     SegmentErrorKind::Damaged { field: "registry record" }
 }
 
-/// Returns words of the area of records, which have memory then.
+/// Returns words of the area of records that have been taken, and which have memory then.
 #[inline]
 pub(super) fn words(
     mapping: &Mapping,
@@ -110,6 +110,10 @@ pub(super) fn words(
     let is_end = |&end: &u64| end <= mapping.layout.lanes_at();
     let end = at.checked_add(8 * count as u64).filter(is_end).ok_or_else(damaged)?;
     if at < start || !at.is_multiple_of(SHARED_UNIT) {
+        return Err(damaged());
+    }
+    // Or a damaged offset would take the memory of the whole area.
+    if !mapping.is_shared_used(end - start) {
         return Err(damaged());
     }
     mapping.ensure_shared(end - start)?;
@@ -125,6 +129,13 @@ fn first_words(mapping: &Mapping, at: u64) -> Result<&[AtomicU64], SegmentErrorK
 /// Returns the word of a free record that leads to the next one.
 pub(super) fn link(mapping: &Mapping, at: u64) -> Result<&AtomicU64, SegmentErrorKind> {
     Ok(&first_words(mapping, at)?[NEXT])
+}
+
+/// Returns the word of a record that leads to the next one, if the record is marked as free.
+pub(super) fn link_of_free(mapping: &Mapping, at: u64, bytes: u64) -> Option<&AtomicU64> {
+    let record = words(mapping, at, bytes as usize / 8).ok()?;
+    // Relaxed: the list that leads to the record was acquired.
+    (record[0].load(Relaxed) == first_word(FREE, 2, 0)).then(|| &record[NEXT])
 }
 
 /// Marks a record as free, which nobody else uses and no entry leads to.

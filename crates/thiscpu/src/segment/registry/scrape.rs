@@ -248,7 +248,7 @@ impl Scrape {
         let record = Record::read(mapping, at, FAMILY)?;
         // A later version can have other types. Their series are no counters, and are left out.
         let is_counter = record.is_of_counters();
-        // Whoever prints a scrape relies on its names.
+        // Callers that print a scrape rely on its names.
         let mut strings = record.family_strings()?.into_iter();
         let [name, help] = [(); FAMILY_STRINGS].map(|()| strings.next().unwrap_or_default());
         let labels = strings.collect();

@@ -17,14 +17,14 @@ use crate::sys::atomic::Ordering::Relaxed;
 ///
 /// [`Segment::registry`] returns it. Any process of the segment inserts families and series. No
 /// lock guards them, so a process that is killed at any instruction leaves a registry that others
-/// use on: with the new name or without it, and with whole records.
+/// can go on using: with the new name or without it, and with whole records.
 ///
 /// [`Segment::registry`]: crate::Segment::registry
 ///
 /// | | cost | waits for |
 /// |---|---|---|
 /// | [`SharedFamily::series`], if the series exists | a hash and a few cache lines | nothing |
-/// | [`SharedFamily::series`], if it does not | two system calls, four exchanges | nothing |
+/// | [`SharedFamily::series`], if it does not | two system calls, three exchanges | nothing |
 /// | [`SharedSeries::add`] | one locked instruction on a cache line of this CPU | nothing |
 /// | [`scrape`] | for each lane, an exchange and a few loads for each series | nothing |
 ///
@@ -83,7 +83,7 @@ impl SharedRegistry {
     /// The rules for names are those of Prometheus: letters, digits and underscores, no digit
     /// first, and colons in the name of the family. A name gets the suffix `_total` unless it has
     /// it. Labels have an order, `le` and names that begin with `__` are reserved, and there are at
-    /// most 64. Whoever makes the family decides about its help text.
+    /// most 64. The process that makes the family decides about its help text.
     ///
     /// # Errors
     ///
