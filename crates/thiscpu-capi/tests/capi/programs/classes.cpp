@@ -291,7 +291,10 @@ static void stacks() {
 }
 
 static void segments() {
-    auto segment = thiscpu::segment::anonymous({1 << 20, 2, 0, 0, 0});
+    thiscpu_segment_options options = {};
+    options.max_bytes = 1 << 20;
+    options.lanes = 2;
+    auto segment = thiscpu::segment::anonymous(options);
     CHECK(segment.lanes() == 2);
     auto requests = segment.counter("requests");
     requests += 3;
