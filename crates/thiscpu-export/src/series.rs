@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use thiscpu::{Sample, Scrape};
-use thiscpu_metrics::__internal::{is_label, is_metric};
 
 /// The prefix of this program's own families.
 pub(crate) const OWN_PREFIX: &str = "thiscpu_";
@@ -34,8 +33,6 @@ pub(crate) struct Tally {
     pub(crate) bounds: u64,
     /// Series without bounds, or with names that the answer cannot have.
     pub(crate) missing: u64,
-    /// Series with names that no library writes.
-    pub(crate) damaged: u64,
 }
 
 /// Returns the families of all segments by name, and a tally of each segment.
@@ -69,17 +66,12 @@ pub(crate) fn families<'a>(
         let is_hidden = hidden.binary_search(name).is_ok();
         family.parts.retain(|(segment, scrape, range)| {
             let tally = &mut tallies[*segment];
-            let count = range.len() as u64;
-            match names_of(scrape, name, range.clone()) {
-                Names::Damaged => tally.damaged += count,
-                Names::TooManySegments => tally.missing += count,
-                Names::Fine if is_hidden => tally.missing += count,
-                Names::Fine => {
-                    count_values(scrape, range.clone(), tally);
-                    return true;
-                }
+            let is_shown = !is_hidden && has_names(scrape, range);
+            match is_shown {
+                true => count_values(scrape, range.clone(), tally),
+                false => tally.missing += range.len() as u64,
             }
-            false
+            is_shown
         });
         !family.parts.is_empty()
     });
@@ -99,34 +91,13 @@ fn parts(scrape: &Scrape) -> impl Iterator<Item = (&str, Range<usize>)> {
     })
 }
 
-/// Whether names of a family can be written.
-enum Names {
-    Fine,
-    /// It has a label of a name that only this program makes.
-    TooManySegments,
-    /// No library writes such names, which could break lines of others.
-    Damaged,
-}
-
-fn names_of(scrape: &Scrape, name: &str, range: Range<usize>) -> Names {
-    if !is_metric(name) || !name.ends_with(TOTAL) || name == TOTAL {
-        return Names::Damaged;
-    }
-    for sample in range.filter_map(|at| scrape.sample(at)) {
-        let labels = || sample.labels().map(|(label, _)| label);
-        for (at, label) in labels().enumerate() {
-            if !is_label(label)
-                || label.starts_with("__")
-                || labels().take(at).any(|it| it == label)
-            {
-                return Names::Damaged;
-            }
-            if label == RENAMED[RENAMED.len() - 1].1 {
-                return Names::TooManySegments;
-            }
-        }
-    }
-    Names::Fine
+/// Returns whether the answer has names for all labels of a family.
+///
+/// A scrape has only names that Prometheus allows. But only this program makes the last label.
+fn has_names(scrape: &Scrape, range: &Range<usize>) -> bool {
+    let made = RENAMED[RENAMED.len() - 1].1;
+    let mut samples = range.clone().filter_map(|at| scrape.sample(at));
+    !samples.any(|sample| sample.labels().any(|(label, _)| label == made))
 }
 
 fn count_values(scrape: &Scrape, range: Range<usize>, tally: &mut Tally) {

@@ -106,9 +106,5 @@ pub use typed_family::{Family, FamilyHandle};
 pub mod __internal {
     #[cfg(feature = "http")]
     pub use crate::http::serve;
-    pub use crate::{
-        name::{is_label, is_metric},
-        page::Page,
-        shown::Number,
-    };
+    pub use crate::{page::Page, shown::Number};
 }

@@ -82,13 +82,8 @@ pub(crate) fn push_label(label: &str, value: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Returns whether Prometheus allows the name of a metric.
-pub fn is_metric(name: &str) -> bool {
-    check(name).is_ok()
-}
-
 /// Returns whether Prometheus allows the name of a label.
-pub fn is_label(label: &str) -> bool {
+pub(crate) fn is_label(label: &str) -> bool {
     !label.is_empty() && invalid_character(NameKind::Label, label).is_none()
 }
 
