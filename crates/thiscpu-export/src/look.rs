@@ -11,7 +11,7 @@ use thiscpu::{
     Bounds, BudgetParticipant, BudgetState, BudgetView, CounterView, ObjectKind, Scrape, Segment,
     SegmentError, SegmentErrorKind, SegmentView, SharedCounter,
 };
-use thiscpu_program::find;
+use thiscpu_program::find::{self, Identity};
 
 /// The most time that a look takes for counters, and then for budgets.
 ///
@@ -56,24 +56,25 @@ pub(crate) struct Look {
 }
 
 impl Reader {
-    /// Opens the segment at a path.
-    pub(crate) fn open(path: &Path, is_exact: bool) -> Result<Reader> {
-        let (view, segment) = match is_exact {
+    /// Opens the segment at a path, and returns the identity of its file too.
+    pub(crate) fn open(path: &Path, is_exact: bool) -> Result<(Reader, Identity)> {
+        let ((view, identity), segment) = match is_exact {
             false => (find::open(path)?, None),
             true => {
-                let segment = find::attach(path)?;
+                let (segment, identity) = find::attach(path)?;
                 // By its descriptor: another file may have taken the name.
                 let view = SegmentView::from_fd(segment.as_fd()?.try_clone_to_owned()?)?;
-                (view, Some(segment))
+                ((view, identity), Some(segment))
             }
         };
         let (counters, budgets) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Reader { view, segment, counters, budgets })
+        Ok((Reader { view, segment, counters, budgets }, identity))
     }
 
     /// Returns whether a part of the segment's file is gone.
     pub(crate) fn is_lost(&self) -> bool {
-        self.view.is_lost()
+        // Each has a mapping of its own, which notices the loss by itself.
+        self.view.is_lost() || self.segment.as_ref().is_some_and(Segment::is_lost)
     }
 
     /// Reads all values.

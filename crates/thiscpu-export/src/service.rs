@@ -24,6 +24,8 @@ pub(crate) struct Segments(Vec<State>);
 struct State {
     target: Target,
     down: Option<String>,
+    /// Whether some look has read it.
+    was_read: bool,
 }
 
 impl Segments {
@@ -33,8 +35,11 @@ impl Segments {
             [] => vec![None],
             names => names.iter().map(|name| Some(&**name)).collect(),
         };
-        let target = |name| Target::find(name, is_exact).map(|target| State { target, down: None });
-        names.into_iter().map(target).collect::<Result<_>>().map(Segments)
+        let state = |name| {
+            let target = Target::find(name, is_exact)?;
+            Ok(State { target, down: None, was_read: false })
+        };
+        names.into_iter().map(state).collect::<Result<_>>().map(Segments)
     }
 
     /// Returns a label that two segments have.
@@ -70,9 +75,13 @@ impl State {
             (_, Some(why)) if self.down != down => {
                 output::note(NAME, &format!("segment {label}: {why}"));
             }
-            (Some(_), None) => output::note(NAME, &format!("segment {label}: it is read again")),
+            (Some(_), None) => {
+                let when = if self.was_read { "again" } else { "now" };
+                output::note(NAME, &format!("segment {label}: it is read {when}"));
+            }
             _ => {}
         }
+        self.was_read |= down.is_none();
         self.down = down;
         look
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use thiscpu_program::find;
-use thiscpu_program::source::Source;
+use thiscpu_program::source::{self, Source};
 use thiscpu_program::text;
 
 use crate::look::{Look, Reader};
@@ -18,8 +18,6 @@ pub(crate) struct Target {
     /// Whether lanes are sealed for exact values.
     pub(crate) is_exact: bool,
     reader: Option<Reader>,
-    /// How many segments were opened here, one after the other.
-    opened: u64,
 }
 
 impl Target {
@@ -30,7 +28,7 @@ impl Target {
             Ok(name) => text::of_path(name),
             Err(_) => source.name.clone(),
         };
-        Ok(Target { source, label, is_exact, reader: None, opened: 0 })
+        Ok(Target { source, label, is_exact, reader: None })
     }
 
     /// Returns the path of the segment.
@@ -38,9 +36,9 @@ impl Target {
         &self.source.path
     }
 
-    /// Returns how many segments have taken the place of another one.
+    /// Returns how many files have taken the place of another one.
     pub(crate) fn replaced(&self) -> u64 {
-        self.opened.saturating_sub(1)
+        self.source.replacements()
     }
 
     /// Reads the segment that has the name now.
@@ -50,17 +48,17 @@ impl Target {
     /// The reason for which there is none.
     pub(crate) fn look(&mut self) -> Result<Look, String> {
         let look = self.renew().and_then(|reader| {
-            let look = reader.look().map_err(|error| error.to_string())?;
+            let look = reader.look();
             // Zeros replace the missing part of a file, so nothing of the look counts.
             match reader.is_lost() {
-                true => Err("the segment's file was shortened".to_owned()),
-                false => Ok(look),
+                true => Err(source::SHORTENED.to_owned()),
+                false => look.map_err(|error| find::reason(&error)),
             }
         });
         if look.is_err() {
             // Its memory is not kept for nobody, and the file is looked at again.
             self.reader = None;
-            self.source.forget();
+            self.source.close();
         }
         look
     }
@@ -68,16 +66,11 @@ impl Target {
     fn renew(&mut self) -> Result<&mut Reader, String> {
         let is_exact = self.is_exact;
         let open = |path: &Path| Reader::open(path, is_exact);
-        let new = match &self.reader {
-            None if self.opened == 0 => {
-                Some(self.source.open(open).map_err(|error| format!("{error:#}"))?)
-            }
-            reader => self.source.renew(reader.as_ref().is_some_and(Reader::is_lost), open)?,
-        };
-        self.opened += u64::from(new.is_some());
+        let is_lost = self.reader.as_ref().is_some_and(Reader::is_lost);
+        let new = self.source.renew(is_lost, open)?;
         if new.is_some() {
             self.reader = new;
         }
-        self.reader.as_mut().ok_or_else(|| "the segment was not opened".to_owned())
+        self.reader.as_mut().ok_or_else(|| "the segment was not opened; scrape again".to_owned())
     }
 }

@@ -41,26 +41,24 @@ fn identity_of(file: &Metadata) -> Identity {
     (file.dev(), file.ino())
 }
 
-/// Opens a segment to read it.
+/// Opens a segment to read it, and returns the identity of its file too.
 ///
 /// A path below `/proc` may lead to a file without a name.
 ///
 /// # Errors
 ///
 /// If there is none, if it is damaged or of another version, or if the process may not read it.
-pub fn open(path: &Path) -> Result<SegmentView> {
-    let name = text::of_path(path);
-    let view = match path.starts_with("/proc") {
-        false => SegmentView::open(path),
-        true => {
-            let file = open_regular(path, false).with_context(|| format!("cannot open {name}"))?;
-            SegmentView::from_fd(file.into())
-        }
-    };
-    view.map_err(|error| anyhow!("cannot open {name}: {}", reason(&error)))
+pub fn open(path: &Path) -> Result<(SegmentView, Identity)> {
+    let opened = open_kind(path, false).and_then(|file| {
+        // Of the descriptor: another file may take the name at any time.
+        let identity = identity_of(&file.metadata().map_err(|error| system(&error))?);
+        let view = SegmentView::from_fd(file.into()).map_err(|error| error.kind().clone())?;
+        Ok((view, identity))
+    });
+    opened.map_err(|kind| anyhow!("cannot open {}: {}", text::of_path(path), reason_of(&kind)))
 }
 
-/// Attaches to a segment, to read exact values of it.
+/// Attaches to a segment, to read exact values of it; returns the identity of its file too.
 ///
 /// The segment's owner must be this process's user or root, and no others may write to it. A path
 /// below `/proc` may lead to a file without a name, whose owner is not checked.
@@ -68,17 +66,21 @@ pub fn open(path: &Path) -> Result<SegmentView> {
 /// # Errors
 ///
 /// Those of [`open`], and if the process may not write to the segment.
-pub fn attach(path: &Path) -> Result<Segment> {
-    let name = text::of_path(path);
+pub fn attach(path: &Path) -> Result<(Segment, Identity)> {
+    let kind_of = |error: SegmentError| error.kind().clone();
     let segment = match path.starts_with("/proc") {
-        false => Segment::open(path),
+        false => Segment::open(path).map_err(kind_of),
         true => {
-            let file = open_regular(path, true).with_context(|| format!("cannot attach {name}"))?;
-            Segment::from_fd(file.into())
+            open_kind(path, true).and_then(|file| Segment::from_fd(file.into()).map_err(kind_of))
         }
     };
-    segment.map_err(|error| {
-        let reason = match error.kind() {
+    let identified = segment.and_then(|segment| {
+        let fd = segment.as_fd().map_err(kind_of)?.try_clone_to_owned();
+        let file = fd.and_then(|fd| File::from(fd).metadata());
+        Ok((segment, identity_of(&file.map_err(|error| system(&error))?)))
+    });
+    identified.map_err(|kind| {
+        let reason = match kind {
             SegmentErrorKind::ForeignOwner { owner } => format!(
                 "user {owner} owns it, and could change what it says; run as that user, or only \
                  read it"
@@ -87,15 +89,19 @@ pub fn attach(path: &Path) -> Result<Segment> {
                 "its mode {mode:o} lets other users change what it says; change the mode with \
                  chmod, or only read it"
             ),
-            _ => reason(&error),
+            kind => reason_of(&kind),
         };
-        anyhow!("cannot attach {name}: {reason}")
+        anyhow!("cannot attach {}: {reason}", text::of_path(path))
     })
 }
 
 /// Returns why a segment cannot be read, and what its reader can do.
 pub fn reason(error: &SegmentError) -> String {
-    match error.kind() {
+    reason_of(error.kind())
+}
+
+fn reason_of(kind: &SegmentErrorKind) -> String {
+    match kind {
         SegmentErrorKind::System { errno: libc::ENOENT, .. } => {
             "there is no such file; check the path, or list segments with `thiscpu segment ls`"
                 .to_owned()
@@ -107,6 +113,21 @@ pub fn reason(error: &SegmentError) -> String {
         }
         kind => kind.to_string(),
     }
+}
+
+/// Opens a regular file, or returns why it cannot be a segment.
+fn open_kind(path: &Path, is_written: bool) -> Result<File, SegmentErrorKind> {
+    match open_regular(path, is_written) {
+        Ok(file) => Ok(file),
+        Err(error) if error.raw_os_error().is_some() => Err(system(&error)),
+        Err(_) if path.is_dir() => Err(system(&io::Error::from_raw_os_error(libc::EISDIR))),
+        Err(_) => Err(SegmentErrorKind::NotASegment),
+    }
+}
+
+/// Returns why a file could not be opened.
+fn system(error: &io::Error) -> SegmentErrorKind {
+    SegmentErrorKind::System { action: "open", errno: error.raw_os_error().unwrap_or(libc::EIO) }
 }
 
 /// Opens a regular file, and never waits for the writer of a pipe.
@@ -280,13 +301,19 @@ mod tests {
         let named = Segment::create(&path).unwrap();
         let unnamed = Segment::anonymous().unwrap();
         unnamed.counter("requests").unwrap().add(7);
+        let fd = unnamed.as_fd().unwrap().try_clone_to_owned().unwrap();
+        let of_unnamed = identity_of(&File::from(fd).metadata().unwrap());
+        // Other tests use segments in this process too.
         let found = in_process(std::process::id()).unwrap();
-        assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found.iter().any(|it| it.path == path), "{found:?}");
-        let other = found.iter().find(|it| it.path != path).unwrap();
-        let view = open(&other.path).unwrap();
+        assert_eq!(found.iter().filter(|it| it.path == path).count(), 1, "{found:?}");
+        let others: Vec<_> =
+            found.iter().filter(|it| identity(&it.path).ok() == Some(of_unnamed)).collect();
+        assert_eq!(others.len(), 1, "{found:?}");
+        let other = others[0];
+        let (view, identity_of_view) = open(&other.path).unwrap();
         assert_eq!(view.counter("requests").unwrap().bounds().low, 7);
-        let attached = attach(&other.path).unwrap();
+        let (attached, identity_of_attached) = attach(&other.path).unwrap();
+        assert_eq!(identity_of_view, identity_of_attached);
         assert_eq!(attached.counter("requests").unwrap().sum(), 7);
         assert_eq!(in_directory(directory.path()).unwrap(), [path]);
         drop((named, unnamed));

@@ -1,7 +1,7 @@
 //! Where the segment is: a name, a process that uses it, or the only segment there is.
 
 use std::ffi::OsStr;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -30,7 +30,11 @@ pub struct Source {
     pub name: String,
     /// The process by which it was found, if it has no name of its own.
     pid: Option<u32>,
+    /// The file that was opened or found last. Errors do not change it.
     identity: Option<Identity>,
+    /// Whether the caller has that file open.
+    is_open: bool,
+    replacements: u64,
 }
 
 /// An event of a segment's file.
@@ -53,32 +57,37 @@ impl Source {
     /// segments. A name or a path need not have a file yet.
     pub fn find(target: Option<&OsStr>) -> Result<Source> {
         let Some(target) = target else { return only_segment(Path::new(find::DIRECTORY)) };
-        match target.to_str().and_then(|text| text.parse().ok()) {
+        match pid_of(target) {
             Some(pid) => of_process(pid),
-            None => {
-                let path = find::path_of(Path::new(target));
-                Ok(Source { name: text::of_path(&path), path, pid: None, identity: None })
-            }
+            None => Ok(Source::named(find::path_of(Path::new(target)))),
         }
+    }
+
+    fn named(path: PathBuf) -> Source {
+        let name = text::of_path(&path);
+        Source { name, path, pid: None, identity: None, is_open: false, replacements: 0 }
     }
 
     /// Opens the segment that is there now.
     ///
     /// # Errors
     ///
-    /// That of `open`, which gets the path.
-    pub fn open<T>(&mut self, open: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
-        // Before: if another file takes the name meanwhile, the next look will find it.
-        self.identity = find::identity(&self.path).ok();
-        let opened = open(&self.path);
-        if opened.is_err() {
-            // It may be half copied.
-            self.forget();
+    /// That of `open`, which gets the path and returns the identity of the file that it has opened.
+    pub fn open<T>(&mut self, open: impl FnOnce(&Path) -> Result<(T, Identity)>) -> Result<T> {
+        self.is_open = false;
+        let (opened, now) = open(&self.path)?;
+        let is_other = self.identity.is_some_and(|last| last != now);
+        // Another file may have got the number meanwhile.
+        if let Some(pid) = self.pid.filter(|_| is_other) {
+            bail!(closed(pid));
         }
-        opened
+        self.replacements += u64::from(is_other);
+        self.identity = Some(now);
+        self.is_open = true;
+        Ok(opened)
     }
 
-    /// Opens the segment if another file is there now, or if the opened one [is lost].
+    /// Opens the segment if the caller has not the one that is there now, or if [it is lost].
     ///
     /// Returns `None` if the segment is the one that was opened last.
     ///
@@ -86,48 +95,85 @@ impl Source {
     ///
     /// The reason for which there is no segment now.
     ///
-    /// [is lost]: thiscpu::SegmentView::is_lost
+    /// [it is lost]: thiscpu::SegmentView::is_lost
     pub fn renew<T>(
         &mut self,
         is_lost: bool,
-        open: impl FnOnce(&Path) -> Result<T>,
+        open: impl FnOnce(&Path) -> Result<(T, Identity)>,
     ) -> Result<Option<T>, String> {
-        match self.change() {
+        let is_first = self.identity.is_none();
+        match if is_first { Change::Replaced } else { self.change() } {
             // Somebody may copy another segment into this file.
-            Change::Same if is_lost => match open(&self.path) {
+            Change::Same if is_lost => match self.open(open) {
                 Ok(new) => Ok(Some(new)),
-                Err(_) => Err("the segment's file was shortened".to_owned()),
+                Err(_) => Err(SHORTENED.to_owned()),
             },
-            Change::Same => Ok(None),
+            Change::Same if self.is_open => Ok(None),
             Change::Gone(why) => Err(why),
-            Change::Replaced => self.open(open).map(Some).map_err(|error| format!("{error:#}")),
+            Change::Same | Change::Replaced => {
+                self.open(open).map(Some).map_err(|error| format!("{error:#}"))
+            }
         }
     }
 
-    /// Takes the file for another one at the next look.
-    pub fn forget(&mut self) {
-        self.identity = None;
+    /// Opens the file again at the next look, because the caller has closed it.
+    pub fn close(&mut self) {
+        self.is_open = false;
+    }
+
+    /// Returns how often another file than the one before was opened.
+    pub fn replacements(&self) -> u64 {
+        self.replacements
     }
 
     /// Looks whether the file is still the one that was opened last.
-    fn change(&self) -> Change {
-        match find::identity(&self.path) {
-            Ok(now) if Some(now) == self.identity => Change::Same,
-            Ok(_) => match self.pid {
-                // The process has closed its descriptor, and the number is another file's.
-                Some(pid) => Change::Gone(format!("process {pid} has closed the segment")),
-                None => Change::Replaced,
-            },
-            Err(error) => Change::Gone(match (error.kind(), self.pid) {
-                (ErrorKind::NotFound, None) => "the segment was removed".to_owned(),
-                (ErrorKind::NotFound, Some(pid)) if Path::new(&format!("/proc/{pid}")).exists() => {
-                    format!("process {pid} has closed the segment")
-                }
-                (ErrorKind::NotFound, Some(pid)) => format!("process {pid} has ended"),
-                _ => format!("the segment cannot be looked at: {error}"),
-            }),
+    fn change(&mut self) -> Change {
+        let now = find::identity(&self.path);
+        match (&now, self.pid) {
+            (Ok(now), _) if Some(*now) == self.identity => Change::Same,
+            (_, Some(pid)) => self.change_of_process(pid, now.err()),
+            (Ok(_), None) => Change::Replaced,
+            (Err(error), None) if error.kind() == ErrorKind::NotFound => {
+                Change::Gone(REMOVED.to_owned())
+            }
+            (Err(error), None) => Change::Gone(unreadable(error)),
         }
     }
+
+    /// Looks for another way to the file of a process, whose descriptor is closed or not readable.
+    fn change_of_process(&mut self, pid: u32, error: Option<io::Error>) -> Change {
+        let found = find::in_process(pid).unwrap_or_default();
+        let is_it = |path: &Path| find::identity(path).is_ok_and(|it| Some(it) == self.identity);
+        if let Some(same) = found.into_iter().find(|it| is_it(&it.path)) {
+            self.path = same.path;
+            return Change::Same;
+        }
+        let has_ended = !Path::new(&format!("/proc/{pid}")).exists();
+        Change::Gone(match error {
+            Some(error) if error.kind() != ErrorKind::NotFound => unreadable(&error),
+            _ if has_ended => format!("process {pid} has ended; give the ID of one that runs"),
+            _ => closed(pid),
+        })
+    }
+}
+
+/// The reason for which the opened file cannot be read.
+pub const SHORTENED: &str = "the segment's file was shortened; remove it, and restart its service";
+
+const REMOVED: &str = "the segment was removed; restart its service";
+
+fn closed(pid: u32) -> String {
+    format!("process {pid} has closed the segment; give the ID of a process that uses it")
+}
+
+fn unreadable(error: &io::Error) -> String {
+    format!("the segment cannot be looked at: {error}; run as a user who may read it")
+}
+
+/// Returns the process ID that a user gives. A sign makes it a name.
+fn pid_of(target: &OsStr) -> Option<u32> {
+    let text = target.to_str().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    text.parse().ok()
 }
 
 fn only_segment(directory: &Path) -> Result<Source> {
@@ -141,7 +187,7 @@ fn only_segment(directory: &Path) -> Result<Source> {
             names.len(),
             names.join("\n  ")
         ))),
-        Some(path) => Ok(Source { name: text::of_path(&path), path, pid: None, identity: None }),
+        Some(path) => Ok(Source::named(path)),
     }
 }
 
@@ -159,13 +205,17 @@ fn of_process(pid: u32) -> Result<Source> {
         )));
     }
     let pid = first.path.starts_with("/proc").then_some(pid);
-    Ok(Source { path: first.path, name: first.name, pid, identity: None })
+    // A descriptor's number may become another file's, so the first look wants this one.
+    let identity = pid.and_then(|_| find::identity(&first.path).ok());
+    Ok(Source { name: first.name, pid, identity, ..Source::named(first.path) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use anyhow::anyhow;
+    use std::fs::{self, File};
+    use std::os::fd::{AsRawFd as _, OwnedFd};
     use thiscpu::Segment;
 
     #[test]
@@ -184,8 +234,62 @@ mod tests {
         assert_eq!(source.change(), Change::Replaced);
         source.open(find::open).unwrap();
         fs::remove_file(&path).unwrap();
-        assert_eq!(source.change(), Change::Gone("the segment was removed".to_owned()));
+        assert_eq!(source.change(), Change::Gone(REMOVED.to_owned()));
         source.open(find::open).unwrap_err();
+        assert_eq!(source.replacements(), 1);
+    }
+
+    #[test]
+    fn file_is_opened_again_after_an_error_and_is_no_replacement() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("shop");
+        drop(Segment::create(&path).unwrap());
+        let unnamed = Segment::anonymous().unwrap();
+        let fd = unnamed.as_fd().unwrap().as_raw_fd();
+        let id = std::process::id();
+        let of_process = Source {
+            path: PathBuf::from(format!("/proc/{id}/fd/{fd}")),
+            pid: Some(id),
+            ..Source::named(path.clone())
+        };
+        for mut source in [Source::named(path.clone()), of_process] {
+            source.renew(false, |_| Err::<((), _), _>(anyhow!("transient"))).unwrap_err();
+            assert!(source.renew(false, find::open).unwrap().is_some());
+            assert!(source.renew(false, find::open).unwrap().is_none());
+            source.close();
+            source.renew(false, |_| Err::<((), _), _>(anyhow!("transient"))).unwrap_err();
+            assert!(source.renew(false, find::open).unwrap().is_some());
+            assert_eq!(source.replacements(), 0);
+        }
+    }
+
+    #[test]
+    fn process_has_closed_the_segment_only_if_no_way_leads_to_it() {
+        let id = std::process::id();
+        let unnamed = Segment::anonymous().unwrap();
+        let number = |fd: &OwnedFd| PathBuf::from(format!("/proc/{id}/fd/{}", fd.as_raw_fd()));
+        let own = unnamed.as_fd().unwrap().try_clone_to_owned().unwrap();
+        let named = Source::named(number(&own));
+        let mut source = Source { pid: Some(id), ..named };
+        source.open(find::open).unwrap();
+        // Its number is another file's, but the process has a second descriptor.
+        let other = File::open("/dev/null").unwrap();
+        source.path = PathBuf::from(format!("/proc/{id}/fd/{}", other.as_raw_fd()));
+        assert_eq!(source.change(), Change::Same);
+        assert_eq!(find::identity(&source.path).ok(), source.identity);
+        drop((own, unnamed));
+        source.path = PathBuf::from(format!("/proc/{id}/fd/{}", other.as_raw_fd()));
+        assert_eq!(source.change(), Change::Gone(closed(id)));
+        let why = source.renew(false, find::open).unwrap_err();
+        assert!(why.contains("; give the ID of "), "{why}");
+    }
+
+    #[test]
+    fn only_digits_are_a_process_id() {
+        assert_eq!(pid_of(OsStr::new("7")), Some(7));
+        for name in ["+7", "-7", "7a", "", " 7"] {
+            assert_eq!(pid_of(OsStr::new(name)), None, "{name}");
+        }
     }
 
     #[test]

@@ -173,7 +173,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         old.counter("requests").unwrap().add(10);
         assert_eq!(look(&mut session), 3);
-        assert_eq!(session.stale.as_deref(), Some("the segment was removed"));
+        assert_eq!(session.stale.as_deref(), Some("the segment was removed; restart its service"));
         // A file that is no segment, and is not looked at only once.
         fs::write(&path, "").unwrap();
         for _ in 0..2 {

@@ -1,14 +1,15 @@
 //! The endpoint: formats, clients that stay, segments that come and go, and its end.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 
 use thiscpu_metrics::Format;
 use thiscpu_test_support::is_quick;
 
-use crate::fixture::{Exporter, PROGRAM, Place, requests, run, value};
+use crate::fixture::{Exporter, PROGRAM, Place, Worker, requests, run, value};
 
 fn series(name: &str, place: &Place) -> String {
     format!("{name}{{segment=\"{}\"}}", place.label("shop"))
@@ -67,15 +68,49 @@ fn segments_that_come_go_and_are_replaced_are_followed() {
     assert!(text.contains(",path=\"/\"} 3\n"), "{text}");
     fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
     assert_eq!(health(&exporter.scrape(), &place), [0.0, 2.0]);
+    // The file itself is complete again.
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(health(&exporter.scrape(), &place), [1.0, 2.0]);
     let (status, stderr) = exporter.end(libc::SIGTERM);
     assert!(status.success(), "{status}");
     // Each change is told once.
     let lines: Vec<_> = stderr.lines().collect();
     let begin = format!("thiscpu-export: segment {}: ", place.label("shop"));
     let said: Vec<_> = lines.iter().map(|line| line.strip_prefix(&*begin).unwrap()).collect();
-    assert_eq!(said.len(), 5, "{stderr}");
-    assert!(said[0] == "it is read again" && said[1] == "the segment was removed", "{stderr}");
-    assert!(said[2].starts_with("cannot open ") && said[3] == "it is read again", "{stderr}");
+    assert_eq!(said.len(), 6, "{stderr}");
+    assert!(said[0] == "it is read now" && said[3] == "it is read again", "{stderr}");
+    assert!(said[1].starts_with("the segment was removed; "), "{stderr}");
+    assert!(said[2].starts_with("cannot open "), "{stderr}");
+    assert!(said[4].starts_with("the segment's file was shortened; "), "{stderr}");
+}
+
+#[test]
+fn segment_of_a_process_is_read_again_after_an_error() {
+    let place = Place::new();
+    let path = place.path("shop");
+    let segment = place.create("shop");
+    let worker = Worker::start("hold", &path);
+    let mut file = fs::File::options().read(true).write(true).open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    let exporter = Exporter::start(&[Path::new(&worker.id())], &[]);
+    let is_up = |up: u8| {
+        let (text, end) = (exporter.scrape(), format!("}} {up}"));
+        let is_it = |line: &str| line.starts_with("thiscpu_segment_up{") && line.ends_with(&end);
+        assert!(text.lines().any(is_it), "{text}");
+    };
+    is_up(1);
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).unwrap();
+    file.set_len(4096).unwrap();
+    is_up(0);
+    is_up(0);
+    file.rewind().unwrap();
+    file.write_all(&bytes).unwrap();
+    is_up(1);
+    drop((segment, file, worker));
+    is_up(0);
+    let (_, stderr) = exporter.end(libc::SIGTERM);
+    assert!(stderr.contains(": it is read again\n") && stderr.contains("has ended; "), "{stderr}");
 }
 
 #[test]

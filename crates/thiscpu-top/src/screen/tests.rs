@@ -128,7 +128,7 @@ fn damage_and_stale_values_are_told() {
     fs::remove_file(viewer.directory.path().join("shop")).unwrap();
     viewer.segment.counter("requests").unwrap().add(1);
     let lines = viewer.look(80, 10);
-    assert_eq!(lines[1], "STALE: the segment was removed; values are old");
+    assert_eq!(lines[1], "STALE: the segment was removed; restart its service; values are old");
     assert!(lines.iter().any(|line| line.ends_with(" 7        -  requests")), "{lines:#?}");
 }
 
