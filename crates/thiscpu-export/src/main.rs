@@ -102,6 +102,10 @@ fn execute(cli: Cli) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut segments = Segments::find(&cli.targets, cli.exact)?;
+    if segments.is_one_unnamed() {
+        output::note(NAME, "the name of a segment is empty; give a name, a path or a process ID");
+        return Ok(ExitCode::from(REFUSED));
+    }
     if let Some(label) = segments.doubled() {
         output::note(NAME, &format!("two segments have the name {label}; give each one once"));
         return Ok(ExitCode::from(REFUSED));

@@ -49,6 +49,11 @@ impl Segments {
         labels.windows(2).find(|two| two[0] == two[1]).map(|two| two[0])
     }
 
+    /// Returns whether a segment has an empty label, as that of a directory is.
+    pub(crate) fn is_one_unnamed(&self) -> bool {
+        self.0.iter().any(|state| state.target.label.is_empty())
+    }
+
     /// Returns whether the last look has read all segments.
     pub(crate) fn are_up(&self) -> bool {
         self.0.iter().all(|state| state.down.is_none())

@@ -175,6 +175,9 @@ fn segment_that_cannot_be_read_is_down_and_ends_with_1() {
     bytes[8..16].copy_from_slice(&(format + 1).to_ne_bytes());
     fs::write(&path, bytes).unwrap();
     fails("this version of thiscpu knows format");
+    // A sign makes it a name, of which there is no file.
+    let (status, _, stderr) = run(&mut once(Path::new("+1073741824"), &[]));
+    assert!(status == Some(1) && stderr.contains("/dev/shm/+1073741824: "), "{stderr}");
     let (status, _, stderr) = run(&mut once(Path::new("1073741824"), &[]));
     assert_eq!(status, Some(1));
     assert!(stderr.contains("there is no process 1073741824; "), "{stderr}");
@@ -218,6 +221,10 @@ fn wrong_requests_end_with_2() {
     refused(&["--once", "--listen", "127.0.0.1:0", path]);
     refused(&["--format", "openmetrics", path]);
     refused(&["--once", "--format", "xml", path]);
+    for empty in ["", "/dev/shm", "/dev/shm/"] {
+        let stderr = refused(&["--once", empty]);
+        assert!(stderr.contains("the name of a segment is empty; give a name"), "{stderr}");
+    }
     let stderr = refused(&["--once", path, path]);
     assert!(stderr.contains(&format!("two segments have the name {}; ", place.label("shop"))));
 }
