@@ -83,7 +83,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     gauge(
         "thiscpu_segment_damaged_records",
         "Records that are damaged, and are left out.",
-        |answer, _| of(answer, |look| Number::Unsigned(look.damaged)),
+        |answer, tally| of(answer, |look| Number::Unsigned(look.damaged + tally.damaged)),
     ),
     gauge(
         "thiscpu_segment_unknown_objects",

@@ -4,7 +4,7 @@ use thiscpu_metrics::__internal::{Number, Page};
 use thiscpu_metrics::{Format, Kind};
 
 use crate::own::{Answer, FAMILIES};
-use crate::series::{self, SEGMENT, Tally};
+use crate::series::{self, Families, Part, SEGMENT, Tally};
 
 /// Writes one text for each format.
 pub(crate) fn write(answers: &[Answer<'_>], formats: &[Format]) -> Vec<String> {
@@ -12,16 +12,17 @@ pub(crate) fn write(answers: &[Answer<'_>], formats: &[Format]) -> Vec<String> {
         .iter()
         .map(|answer| answer.look.as_ref().and_then(|look| look.series.as_ref()))
         .collect();
-    let (families, tallies) = series::families(&scrapes);
+    let families = Families::of(&scrapes);
     let text = |&format| {
         let mut page = Page::new(format);
-        for (name, family) in &families {
+        let (shown, tallies) = families.shown(format);
+        for (name, family) in shown {
             page.family(Kind::Counter, name, family.help);
-            for (segment, scrape, range) in &family.parts {
+            for Part { segment, samples } in &family.parts {
                 let label = (SEGMENT, &*answers[*segment].target.label);
-                for sample in range.clone().filter_map(|at| scrape.sample(at)) {
-                    if let Some(value) = series::value(&sample) {
-                        let labels = [label].into_iter().chain(series::labels(&sample));
+                for sample in samples {
+                    if let Some(value) = series::value(sample) {
+                        let labels = [label].into_iter().chain(series::labels(sample));
                         page.sample(name, labels, Number::Unsigned(value));
                     }
                 }

@@ -201,7 +201,7 @@ pub(crate) fn labels_in<'a>(name: &str, series: &'a str) -> &'a str {
 }
 
 /// Returns the names of lines and headings of a family, other than its own name.
-pub(crate) fn lines(kind: Kind, name: &str) -> impl Iterator<Item = String> {
+pub fn lines(kind: Kind, name: &str) -> impl Iterator<Item = String> {
     let (base, suffixes) = match kind {
         Kind::Counter => (openmetrics_name(kind, name), COUNTER_SUFFIXES),
         Kind::Gauge => (name, &[][..]),

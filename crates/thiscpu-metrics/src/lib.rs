@@ -106,5 +106,5 @@ pub use typed_family::{Family, FamilyHandle};
 pub mod __internal {
     #[cfg(feature = "http")]
     pub use crate::http::serve;
-    pub use crate::{page::Page, shown::Number};
+    pub use crate::{family::lines, page::Page, shown::Number};
 }

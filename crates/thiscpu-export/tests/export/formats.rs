@@ -3,7 +3,7 @@
 use prometheus_parse::{Scrape, Value};
 use thiscpu_test_support::prometheus::{check_text, parse_openmetrics};
 
-use crate::fixture::{Place, printed, requests};
+use crate::fixture::{Place, once, printed, requests, run, value};
 
 /// Values of labels that need escapes, or look like lines of their own.
 const VALUES: [&str; 6] =
@@ -101,23 +101,41 @@ fn names_that_the_answer_cannot_have_are_left_out_and_counted() {
     let segment = place.create("shop");
     requests(&segment, "/").inc();
     let registry = segment.registry().unwrap();
-    // The program's own family, a line of OpenMetrics, and a label for which there is no name.
-    for (name, labels) in [
-        ("thiscpu_value", &[][..]),
-        ("requests_created", &[]),
-        ("odd", &["exported_exported_segment"]),
-    ] {
-        let family = registry.counter_family(name, "", labels).unwrap();
+    // The program's own family, and a label for which there is no name.
+    for (name, labels) in [("thiscpu_value", &[][..]), ("odd", &["exported_exported_segment"])] {
+        let family = registry.counter_family(name, "Odd.", labels).unwrap();
         family.series(&vec!["x"; labels.len()]).unwrap().inc();
     }
-    drop((registry, segment));
-    for format in ["prometheus", "openmetrics"] {
-        let text = printed(&place.path("shop"), &["--format", format]);
-        for name in ["thiscpu_value_total", "requests_created", "odd_total"] {
-            assert!(!text.contains(name), "{name}\n{text}");
+    // Lines of OpenMetrics, and one whose name is free because the one before it is hidden.
+    for name in ["requests_created", "requests_total_total", "requests_total_total_total"] {
+        registry.counter_family(name, "", &[]).unwrap().series(&[]).unwrap().inc();
+    }
+    // A family that takes no name, because it is left out itself.
+    let other = place.create("other");
+    let family = other.registry().unwrap().counter_family("odd", "", &[]).unwrap();
+    family.series(&[]).unwrap().inc();
+    drop((registry, segment, other));
+    let label = place.label("shop");
+    for (format, is_shown) in [("prometheus", true), ("openmetrics", false)] {
+        let mut command = once(&place.path("shop"), &["--format", format]);
+        let (status, text, _) = run(command.arg(place.path("other")));
+        assert_eq!(status, Some(0), "{text}");
+        let series = |name: &str| value(&text, &format!("{name}{{segment=\"{label}\"}}"));
+        assert_eq!(series("thiscpu_value_total"), None, "{text}");
+        for name in ["requests_created_total", "requests_total_total"] {
+            assert_eq!(series(name).is_some(), is_shown, "{name}\n{text}");
         }
-        assert!(text.contains("part=\"series\",kind=\"missing\"} 3\n"), "{text}");
-        assert!(text.contains("part=\"series\",kind=\"exact\"} 1\n"), "{text}");
+        assert_eq!(series("requests_total_total_total"), Some(1.0), "{text}");
+        assert!(!text.contains("exported") && !text.contains("Odd."), "{text}");
+        let other = format!("odd_total{{segment=\"{}\"}}", place.label("other"));
+        assert_eq!(value(&text, &other), Some(1.0), "{text}");
+        let [missing, exact] = if is_shown { [2.0, 4.0] } else { [4.0, 2.0] };
+        for (kind, wanted) in [("missing", missing), ("exact", exact)] {
+            let values = format!(
+                "thiscpu_segment_values{{segment=\"{label}\",part=\"series\",kind=\"{kind}\"}}"
+            );
+            assert_eq!(value(&text, &values), Some(wanted), "{text}");
+        }
         if format == "openmetrics" {
             parse_openmetrics(&text);
         }

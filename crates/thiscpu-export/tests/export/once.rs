@@ -208,6 +208,32 @@ fn damaged_records_are_left_out_and_counted() {
 }
 
 #[test]
+fn second_family_and_second_series_of_a_name_are_damaged() {
+    let place = Place::new();
+    let path = place.path("shop");
+    let segment = place.create("shop");
+    let registry = segment.registry().unwrap();
+    for (name, value) in [("requests", "/1"), ("requests", "/2"), ("sequence", "/3")] {
+        let family = registry.counter_family(name, "", &["path"]).unwrap();
+        family.series(&[value]).unwrap().inc();
+    }
+    drop((registry, segment));
+    // The names of both families become equal, and the labels of two series.
+    let mut bytes = fs::read(&path).unwrap();
+    for (old, new) in [(&b"sequence_total"[..], &b"requests_total"[..]), (b"/2", b"/1")] {
+        let at = bytes.windows(old.len()).position(|window| window == old).unwrap();
+        bytes[at..at + new.len()].copy_from_slice(new);
+    }
+    fs::write(&path, bytes).unwrap();
+    let text = printed(&path, &[]);
+    let label = place.label("shop");
+    assert_eq!(text.matches("\nrequests_total{").count(), 1, "{text}");
+    assert_eq!(value(&text, &of(&label, "requests_total{path=\"/1\"}")), Some(1.0), "{text}");
+    let damaged = of(&label, "thiscpu_segment_damaged_records{}");
+    assert_eq!(value(&text, &damaged), Some(2.0), "{text}");
+}
+
+#[test]
 fn wrong_requests_end_with_2() {
     let place = Place::new();
     drop(place.create("shop"));
