@@ -1,12 +1,12 @@
 //! Families of this program: health, counters by name and budgets.
 
 use thiscpu::{BudgetParticipant, BudgetState, RegistryUsage};
-use thiscpu_metrics::__internal::Number;
+use thiscpu_metrics::__internal::{Number, Page};
 use thiscpu_metrics::Kind;
 use thiscpu_program::{budget, text};
 
 use crate::look::{Look, is_known};
-use crate::series::Tally;
+use crate::series::{SEGMENT, Tally};
 use crate::target::Target;
 
 /// A segment, and what a look has read of it.
@@ -15,11 +15,23 @@ pub(crate) struct Answer<'a> {
     pub(crate) look: Option<Look>,
 }
 
-/// A sample: the labels besides the segment's, and a value.
-pub(crate) type Sample = (Vec<(&'static str, String)>, Number);
+/// Where the samples of one family and one segment go.
+pub(crate) struct Sink<'a> {
+    pub(crate) page: &'a mut Page,
+    pub(crate) family: &'static str,
+    pub(crate) segment: &'a str,
+}
 
-/// Returns the samples of a segment.
-type Samples = fn(&Answer<'_>, &Tally) -> Vec<Sample>;
+impl Sink<'_> {
+    /// Writes a sample, with its labels besides the segment's.
+    fn push(&mut self, labels: &[(&str, &str)], value: Number) {
+        let labels = [(SEGMENT, self.segment)].into_iter().chain(labels.iter().copied());
+        self.page.sample(self.family, labels, value);
+    }
+}
+
+/// Writes the samples of a segment.
+type Samples = fn(&Answer<'_>, &Tally, &mut Sink<'_>);
 
 /// A family of this program.
 pub(crate) struct Family {
@@ -39,125 +51,139 @@ const fn counter(name: &'static str, help: &'static str, samples: Samples) -> Fa
 
 /// All families, in the order of the answer.
 pub(crate) const FAMILIES: &[Family] = &[
-    gauge("thiscpu_segment_up", "Whether the segment could be read.", |answer, _| {
-        one(Number::Unsigned(answer.look.is_some().into()))
+    gauge("thiscpu_segment_up", "Whether the segment could be read.", |answer, _, sink| {
+        sink.push(&[], Number::Unsigned(answer.look.is_some().into()))
     }),
-    gauge("thiscpu_segment_info", "Where the segment is, and how it is read.", |answer, _| {
-        let Some(look) = &answer.look else { return Vec::new() };
-        let path = ("path", text::of_path(answer.target.path()));
-        let read = ("read", if answer.target.is_exact { "exact" } else { "only" }.to_owned());
-        vec![(vec![path, ("format", look.usage.format.to_string()), read], Number::Unsigned(1))]
-    }),
+    gauge(
+        "thiscpu_segment_info",
+        "Where the segment is, and how it is read.",
+        |answer, _, sink| {
+            look_of(answer, |look| {
+                let path = text::of_path(answer.target.path());
+                let format = look.usage.format.to_string();
+                let read = if answer.target.is_exact { "exact" } else { "only" };
+                let labels = [("path", &*path), ("format", &*format), ("read", read)];
+                sink.push(&labels, Number::Unsigned(1));
+            });
+        },
+    ),
     gauge(
         "thiscpu_segment_values",
         "Values of the last look by kind: exact; bounds, of which the middle is shown; as_of the \
          last operation on a budget; missing.",
-        |answer, tally| answer.look.as_ref().map_or(Vec::new(), |look| kinds(look, tally)),
+        |answer, tally, sink| look_of(answer, |look| kinds(look, tally, sink)),
     ),
-    gauge("thiscpu_segment_look_seconds", "Time of the last look.", |answer, _| {
-        of(answer, |look| Number::Float(look.took.as_secs_f64()))
+    gauge("thiscpu_segment_look_seconds", "Time of the last look.", |answer, _, sink| {
+        of(answer, sink, |look| Number::Float(look.took.as_secs_f64()))
     }),
     counter(
         "thiscpu_segment_replacements_total",
         "Other segments that have taken the name.",
-        |answer, _| one(Number::Unsigned(answer.target.replaced())),
+        |answer, _, sink| sink.push(&[], Number::Unsigned(answer.target.replaced())),
     ),
     gauge(
         "thiscpu_segment_participants",
         "Slots of the segment's budgets that processes use, or have left without an end.",
-        |answer, _| answer.look.as_ref().map_or(Vec::new(), participants),
+        |answer, _, sink| look_of(answer, |look| participants(look, sink)),
     ),
-    gauge("thiscpu_segment_series", "Series in the registry.", |answer, _| {
-        of_registry(answer, |usage| usage.series)
+    gauge("thiscpu_segment_series", "Series in the registry.", |answer, _, sink| {
+        of_registry(answer, sink, |usage| usage.series)
     }),
     gauge(
         "thiscpu_segment_series_limit",
         "Series that the registry was created for.",
-        |answer, _| of_registry(answer, |usage| usage.capacity),
+        |answer, _, sink| of_registry(answer, sink, |usage| usage.capacity),
     ),
     counter(
         "thiscpu_segment_refused_series_total",
         "Inserts that failed because the registry had no room or memory.",
-        |answer, _| of_registry(answer, |usage| usage.refused),
+        |answer, _, sink| of_registry(answer, sink, |usage| usage.refused),
     ),
     gauge(
         "thiscpu_segment_damaged_records",
         "Records that are damaged, and are left out.",
-        |answer, tally| of(answer, |look| Number::Unsigned(look.damaged + tally.damaged)),
+        |answer, tally, sink| {
+            of(answer, sink, |look| Number::Unsigned(look.damaged + tally.damaged))
+        },
     ),
     gauge(
         "thiscpu_segment_unknown_objects",
         "Objects of kinds that this version does not know.",
-        |answer, _| of(answer, |look| Number::Unsigned(look.unknown)),
+        |answer, _, sink| of(answer, sink, |look| Number::Unsigned(look.unknown)),
     ),
-    gauge("thiscpu_segment_records_bytes", "Size of the area of records.", |answer, _| {
-        of(answer, |look| Number::Unsigned(look.usage.record_bytes))
+    gauge("thiscpu_segment_records_bytes", "Size of the area of records.", |answer, _, sink| {
+        of(answer, sink, |look| Number::Unsigned(look.usage.record_bytes))
     }),
-    gauge("thiscpu_segment_records_used_bytes", "Use of the area of records.", |answer, _| {
-        of(answer, |look| Number::Unsigned(look.usage.record_bytes_used))
+    gauge(
+        "thiscpu_segment_records_used_bytes",
+        "Use of the area of records.",
+        |answer, _, sink| of(answer, sink, |look| Number::Unsigned(look.usage.record_bytes_used)),
+    ),
+    gauge("thiscpu_segment_lane_bytes", "Size of each lane.", |answer, _, sink| {
+        of(answer, sink, |look| Number::Unsigned(look.usage.lane_bytes))
     }),
-    gauge("thiscpu_segment_lane_bytes", "Size of each lane.", |answer, _| {
-        of(answer, |look| Number::Unsigned(look.usage.lane_bytes))
+    gauge("thiscpu_segment_lane_used_bytes", "Use of each lane.", |answer, _, sink| {
+        of(answer, sink, |look| Number::Unsigned(look.usage.lane_bytes_used))
     }),
-    gauge("thiscpu_segment_lane_used_bytes", "Use of each lane.", |answer, _| {
-        of(answer, |look| Number::Unsigned(look.usage.lane_bytes_used))
+    gauge("thiscpu_value", "Counters of the segment by name.", |answer, _, sink| {
+        look_of(answer, |look| values(look, sink))
     }),
-    gauge("thiscpu_value", "Counters of the segment by name.", |answer, _| {
-        answer.look.as_ref().map_or(Vec::new(), values)
+    gauge("thiscpu_budget_limit", "Units of the budget.", |answer, _, sink| {
+        of_budgets(answer, sink, |state, _| Number::Unsigned(state.limit))
     }),
-    gauge("thiscpu_budget_limit", "Units of the budget.", |answer, _| {
-        of_budgets(answer, |state, _| Number::Unsigned(state.limit))
-    }),
-    gauge("thiscpu_budget_held", "Units that processes hold.", |answer, _| {
-        of_budgets(answer, |state, users| Number::Signed(budget::held(state, users)))
+    gauge("thiscpu_budget_held", "Units that processes hold.", |answer, _, sink| {
+        of_budgets(answer, sink, |state, users| Number::Signed(budget::held(state, users)))
     }),
     gauge(
         "thiscpu_budget_free",
         "Units of the limit that are not held; negative above the limit.",
-        |answer, _| {
-            of_budgets(answer, |state, users| {
+        |answer, _, sink| {
+            of_budgets(answer, sink, |state, users| {
                 Number::Signed((state.limit as i64).saturating_sub(budget::held(state, users)))
             })
         },
     ),
-    gauge("thiscpu_budget_waiting", "Whether somebody waits for units.", |answer, _| {
-        of_budgets(answer, |state, _| Number::Unsigned(state.is_queued.into()))
+    gauge("thiscpu_budget_waiting", "Whether somebody waits for units.", |answer, _, sink| {
+        of_budgets(answer, sink, |state, _| Number::Unsigned(state.is_queued.into()))
     }),
-    gauge("thiscpu_budget_closed", "Whether the budget is closed.", |answer, _| {
-        of_budgets(answer, |state, _| Number::Unsigned(state.is_closed.into()))
+    gauge("thiscpu_budget_closed", "Whether the budget is closed.", |answer, _, sink| {
+        of_budgets(answer, sink, |state, _| Number::Unsigned(state.is_closed.into()))
     }),
-    gauge("thiscpu_budget_participants", "Processes that hold units.", |answer, _| {
-        answer.look.as_ref().map_or(Vec::new(), holders)
+    gauge("thiscpu_budget_participants", "Processes that hold units.", |answer, _, sink| {
+        look_of(answer, |look| holders(look, sink))
     }),
 ];
 
-fn one(value: Number) -> Vec<Sample> {
-    vec![(Vec::new(), value)]
+/// Does something with what was read of a segment.
+fn look_of(answer: &Answer<'_>, each: impl FnOnce(&Look)) {
+    if let Some(look) = &answer.look {
+        each(look);
+    }
 }
 
-/// Returns a sample of a segment that was read.
-fn of(answer: &Answer<'_>, value: impl Fn(&Look) -> Number) -> Vec<Sample> {
-    answer.look.as_ref().map_or(Vec::new(), |look| one(value(look)))
+/// Writes a sample of a segment that was read.
+fn of(answer: &Answer<'_>, sink: &mut Sink<'_>, value: impl Fn(&Look) -> Number) {
+    look_of(answer, |look| sink.push(&[], value(look)));
 }
 
-fn of_registry(answer: &Answer<'_>, value: impl Fn(&RegistryUsage) -> u64) -> Vec<Sample> {
-    let usage = answer.look.as_ref().and_then(|look| look.usage.registry);
-    usage.map_or(Vec::new(), |usage| one(Number::Unsigned(value(&usage))))
+fn of_registry(answer: &Answer<'_>, sink: &mut Sink<'_>, value: impl Fn(&RegistryUsage) -> u64) {
+    if let Some(usage) = answer.look.as_ref().and_then(|look| look.usage.registry) {
+        sink.push(&[], Number::Unsigned(value(&usage)));
+    }
 }
 
 fn of_budgets(
     answer: &Answer<'_>,
+    sink: &mut Sink<'_>,
     value: impl Fn(&BudgetState, &[BudgetParticipant]) -> Number,
-) -> Vec<Sample> {
-    let budgets = answer.look.iter().flat_map(|look| &look.budgets);
-    let sample = |(name, state, users): &(String, _, Vec<_>)| {
-        (vec![("budget", name.clone())], value(state, users))
-    };
-    budgets.map(sample).collect()
+) {
+    for (name, state, users) in answer.look.iter().flat_map(|look| &look.budgets) {
+        sink.push(&[("budget", name)], value(state, users));
+    }
 }
 
-/// Returns how many values there are of each kind.
-fn kinds(look: &Look, series: &Tally) -> Vec<Sample> {
+/// Writes how many values there are of each kind.
+fn kinds(look: &Look, series: &Tally, sink: &mut Sink<'_>) {
     let bounds = || look.counters.iter().flat_map(|(_, bounds)| bounds);
     let exact = bounds().filter(|it| it.low == it.high).count() as u64;
     let known = bounds().filter(|it| is_known(it)).count() as u64;
@@ -176,51 +202,45 @@ fn kinds(look: &Look, series: &Tally) -> Vec<Sample> {
         ("budgets", "as_of", as_of),
         ("budgets", "missing", unread_budgets),
     ];
-    let label = |label, value: &str| (label, value.to_owned());
-    let sample =
-        |(part, kind, n)| (vec![label("part", part), label("kind", kind)], Number::Unsigned(n));
-    parts.into_iter().map(sample).collect()
+    for (part, kind, count) in parts {
+        sink.push(&[("part", part), ("kind", kind)], Number::Unsigned(count));
+    }
 }
 
-/// Returns how many participants are alive, and how many have ended.
-fn participants(look: &Look) -> Vec<Sample> {
+/// Writes how many participants are alive, and how many have ended.
+fn participants(look: &Look, sink: &mut Sink<'_>) {
     // Each budget has all participants of the segment. The last read one has the newest.
     let users = look.budgets.last().map_or(&[][..], |(_, _, users)| users);
-    by_state(&[], users.iter())
+    by_state(None, users.iter(), sink);
 }
 
-/// Returns, of each budget, how many processes hold units, alive and ended ones.
-fn holders(look: &Look) -> Vec<Sample> {
-    let of_budget = |(name, _, users): &(String, _, Vec<BudgetParticipant>)| {
-        by_state(&[("budget", name)], users.iter().filter(|it| it.held > 0))
-    };
-    look.budgets.iter().flat_map(of_budget).collect()
+/// Writes, of each budget, how many processes hold units, alive and ended ones.
+fn holders(look: &Look, sink: &mut Sink<'_>) {
+    for (name, _, users) in &look.budgets {
+        by_state(Some(("budget", name)), users.iter().filter(|it| it.held > 0), sink);
+    }
 }
 
 fn by_state<'a>(
-    labels: &[(&'static str, &str)],
+    label: Option<(&str, &str)>,
     users: impl Iterator<Item = &'a BudgetParticipant> + Clone,
-) -> Vec<Sample> {
-    let sample = |state: &str, is_alive| {
-        let labels = labels.iter().copied().chain([("state", state)]);
-        let labels = labels.map(|(label, value)| (label, value.to_owned())).collect();
+    sink: &mut Sink<'_>,
+) {
+    for (state, is_alive) in [("alive", true), ("ended", false)] {
+        let labels: Vec<_> = label.into_iter().chain([("state", state)]).collect();
         let count = users.clone().filter(|it| it.is_alive == is_alive).count();
-        (labels, Number::Unsigned(count as u64))
-    };
-    vec![sample("alive", true), sample("ended", false)]
+        sink.push(&labels, Number::Unsigned(count as u64));
+    }
 }
 
-/// Returns the values of counters by name; of those that are read together, by index too.
-fn values(look: &Look) -> Vec<Sample> {
-    let mut samples = Vec::new();
+/// Writes the values of counters by name; of those that are read together, by index too.
+fn values(look: &Look, sink: &mut Sink<'_>) {
     for (name, all) in &look.counters {
         for (index, bounds) in all.iter().enumerate().filter(|(_, it)| is_known(it)) {
-            let mut labels = vec![("name", name.clone())];
-            if all.len() > 1 {
-                labels.push(("index", index.to_string()));
-            }
-            samples.push((labels, Number::Signed(bounds.estimate)));
+            let index = if all.len() > 1 { index.to_string() } else { String::new() };
+            // An empty index is left out.
+            let labels = [("name", &**name), ("index", &*index)];
+            sink.push(&labels, Number::Signed(bounds.estimate));
         }
     }
-    samples
 }

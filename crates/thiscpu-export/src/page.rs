@@ -3,7 +3,7 @@
 use thiscpu_metrics::__internal::{Number, Page};
 use thiscpu_metrics::{Format, Kind};
 
-use crate::own::{Answer, FAMILIES};
+use crate::own::{Answer, FAMILIES, Sink};
 use crate::series::{self, Families, Part, SEGMENT, Tally};
 
 /// Writes one text for each format.
@@ -39,11 +39,9 @@ fn push_own(page: &mut Page, answers: &[Answer<'_>], tallies: &[Tally]) {
     for family in FAMILIES {
         page.family(family.kind, family.name, family.help);
         for (answer, tally) in answers.iter().zip(tallies) {
-            for (labels, value) in (family.samples)(answer, tally) {
-                let labels = labels.iter().map(|(label, value)| (*label, &**value));
-                let segment = [(SEGMENT, &*answer.target.label)];
-                page.sample(family.name, segment.into_iter().chain(labels), value);
-            }
+            let segment = &*answer.target.label;
+            let mut sink = Sink { page: &mut *page, family: family.name, segment };
+            (family.samples)(answer, tally, &mut sink);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Answers to scrapes, until a signal ends the program.
 
 use std::ffi::OsString;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -16,6 +17,11 @@ use crate::target::Target;
 
 /// The name of the program, for messages.
 pub(crate) const NAME: &str = "thiscpu-export";
+
+/// The most time that an answer takes for counters and budgets of all segments.
+///
+/// Prometheus waits for 10 s, unless it is told otherwise.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The segments of an answer.
 pub(crate) struct Segments(Vec<State>);
@@ -61,7 +67,19 @@ impl Segments {
 
     /// Looks at all segments once, and returns the text in each format.
     pub(crate) fn answer(&mut self, formats: &[Format]) -> Vec<String> {
-        let looks: Vec<_> = self.0.iter_mut().map(State::look).collect();
+        self.answer_until(Instant::now() + PATIENCE, formats)
+    }
+
+    /// Answers with what can be read until an instant, which the segments share.
+    fn answer_until(&mut self, end: Instant, formats: &[Format]) -> Vec<String> {
+        let count = self.0.len() as u32;
+        let looks = (0..count).rev().zip(&mut self.0).map(|(behind, state)| {
+            // A part for each of those that are left, so that a slow one leaves them theirs.
+            let now = Instant::now();
+            let part = end.saturating_duration_since(now) / (behind + 1);
+            state.look(now + part)
+        });
+        let looks: Vec<_> = looks.collect();
         let answers = self.0.iter().zip(looks);
         let answers = answers.map(|(state, look)| Answer { target: &state.target, look });
         page::write(&answers.collect::<Vec<_>>(), formats)
@@ -70,8 +88,8 @@ impl Segments {
 
 impl State {
     /// Looks at the segment, and tells an operator if it is gone, or there again.
-    fn look(&mut self) -> Option<Look> {
-        let (look, down) = match self.target.look() {
+    fn look(&mut self, deadline: Instant) -> Option<Look> {
+        let (look, down) = match self.target.look(deadline) {
             Ok(look) => (Some(look), None),
             Err(why) => (None, Some(why)),
         };
@@ -102,4 +120,31 @@ pub(crate) fn run(mut segments: Segments, address: &str) -> Result<()> {
     output::note(NAME, &format!("listening on http://{}/metrics", endpoint.address()));
     signals.forever().next();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thiscpu::Segment;
+
+    #[test]
+    fn segment_without_time_is_down_until_there_is_time() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("shop");
+        drop(Segment::create(&path).unwrap());
+        let mut segments = Segments::find(&[path.into_os_string()], false).unwrap();
+        let has = |text: &[String], sample: &str| {
+            text[0].lines().any(|line| {
+                let (name, labels_and_value) = line.split_once('{').unwrap_or_default();
+                sample == format!("{name} {}", labels_and_value.rsplit(' ').next().unwrap())
+            })
+        };
+        for _ in 0..2 {
+            let text = segments.answer_until(Instant::now(), &[Format::Text]);
+            assert!(has(&text, "thiscpu_segment_up 0") && !segments.are_up(), "{text:?}");
+            let text = segments.answer(&[Format::Text]);
+            assert!(has(&text, "thiscpu_segment_up 1") && segments.are_up(), "{text:?}");
+            assert!(has(&text, "thiscpu_segment_replacements_total 0"), "{text:?}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::Result;
 use thiscpu_program::find;
@@ -41,14 +42,22 @@ impl Target {
         self.source.replacements()
     }
 
-    /// Reads the segment that has the name now.
+    /// Reads the segment that has the name now, as far as there is time.
     ///
     /// # Errors
     ///
     /// The reason for which there is none.
-    pub(crate) fn look(&mut self) -> Result<Look, String> {
+    pub(crate) fn look(&mut self, deadline: Instant) -> Result<Look, String> {
+        if Instant::now() >= deadline {
+            // It stays open.
+            return Err(
+                "the others have taken all the time of the answer; export it by a program \
+                        of its own"
+                    .to_owned(),
+            );
+        }
         let look = self.renew().and_then(|reader| {
-            let look = reader.look();
+            let look = reader.look(deadline);
             // Zeros replace the missing part of a file, so nothing of the look counts.
             match reader.is_lost() {
                 true => Err(source::SHORTENED.to_owned()),
