@@ -2,9 +2,10 @@
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{self, ChildStderr, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{env, thread};
 
 use tempfile::TempDir;
@@ -143,14 +144,13 @@ impl Exporter {
     /// Sends a signal, and returns the exit status and what else is on standard error.
     pub(crate) fn end(mut self, signal: i32) -> (ExitStatus, String) {
         send(&self.process.0, signal);
-        let begun = Instant::now();
-        let status = loop {
-            match self.process.0.try_wait().unwrap() {
-                Some(status) => break status,
-                None => assert!(begun.elapsed() < PATIENCE * slowdown(), "the program goes on"),
-            }
-            thread::sleep(Duration::from_millis(10));
-        };
+        // It hangs up when the program ends.
+        let fd = self.stderr.get_ref().as_raw_fd();
+        let mut pipe = libc::pollfd { fd, events: 0, revents: 0 };
+        let timeout = (PATIENCE * slowdown()).as_millis() as i32;
+        // SAFETY: there is one entry, which lives during the call.
+        assert_eq!(unsafe { libc::poll(&mut pipe, 1, timeout) }, 1, "the program goes on");
+        let status = self.process.0.wait().unwrap();
         let mut rest = String::new();
         self.stderr.read_to_string(&mut rest).unwrap();
         (status, rest)
