@@ -31,14 +31,19 @@ GET /metrics answers in the text format of Prometheus, or in OpenMetrics if the 
 It has all series of the segments' registries, and health, counters and budgets in families whose
 names begin with thiscpu_. Each sample has the label segment.
 
-A segment that is missing, damaged or of a newer version has thiscpu_segment_up 0, and is looked for
-at each scrape. A segment that replaces another one is read from then on.
+A segment that could not be read has thiscpu_segment_up 0, and is looked for at each scrape. A
+segment that replaces another one is read from then on. An answer takes 5 seconds for counters and
+budgets of all segments; what is not read in that time is missing.
 
 Without --exact the program only reads. A value that changes meanwhile is the middle of its bounds;
 thiscpu_segment_values says how many values are exact.
 
-Exit status: 0 done, or ended by SIGTERM or Ctrl-C; 1 a segment could not be read (--once), the
-address cannot be used, or nothing can be written; 2 wrong arguments, or several segments fit.";
+Whoever may create a segment's name in /dev/shm can serve any values under it. Against that, give a
+path in a directory that only the service can write.
+
+Exit status: 0 done, or ended by SIGTERM or Ctrl-C; 1 a process has ended or has no segment, /dev/shm
+has none, a segment could not be read (--once), the address cannot be used, or nothing can be
+written; 2 wrong arguments, or several segments fit.";
 
 /// Serve what segments of running programs hold to Prometheus
 #[derive(Debug, Parser)]
@@ -64,6 +69,8 @@ struct Cli {
     #[arg(long, value_name = "FORMAT", default_value = "prometheus", requires = "once")]
     format: Form,
     /// Attach, and seal lanes for exact values of one instant; needs to write to the segments
+    ///
+    /// If other sums overtake a look a hundred times, its values have bounds.
     #[arg(long)]
     exact: bool,
     /// Print completions for a shell

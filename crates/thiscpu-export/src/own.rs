@@ -78,7 +78,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     }),
     counter(
         "thiscpu_segment_replacements_total",
-        "Other segments that have taken the name.",
+        "Other files that have taken the name.",
         |answer, _, sink| sink.push(&[], Number::Unsigned(answer.target.replaced())),
     ),
     gauge(
