@@ -41,9 +41,9 @@ thiscpu_segment_values says how many values are exact.
 Whoever may create a segment's name in /dev/shm can serve any values under it. Against that, give a
 path in a directory that only the service can write.
 
-Exit status: 0 done, or ended by SIGTERM or Ctrl-C; 1 a process has ended or has no segment, /dev/shm
-has none, a segment could not be read (--once), the address cannot be used, or nothing can be
-written; 2 wrong arguments, or several segments fit.";
+Exit status: 0 done, or ended by SIGTERM or Ctrl-C; 1 a process has ended or has no segment,
+/dev/shm has none, a segment could not be read (--once), the address cannot be used, or nothing can
+be written; 2 wrong arguments, or several segments fit.";
 
 /// Serve what segments of running programs hold to Prometheus
 #[derive(Debug, Parser)]
