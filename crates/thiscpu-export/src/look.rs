@@ -45,8 +45,10 @@ pub(crate) struct Look {
     /// Counters by name: one value for each that are read together.
     pub(crate) counters: Vec<(String, Vec<Bounds>)>,
     pub(crate) budgets: Vec<(String, BudgetState, Vec<BudgetParticipant>)>,
-    /// Values of counters, and budgets, that were not read. There was no time or no room, or their
-    /// names lead nowhere. At least 1, if there was no time to count them.
+    /// Values of counters, and budgets, that were not read.
+    ///
+    /// There was no time or no room, or their names lead nowhere. At least 1 if there was no time
+    /// to count them.
     pub(crate) unread: [u64; 2],
     /// Records that are damaged.
     pub(crate) damaged: u64,
@@ -74,7 +76,7 @@ impl Reader {
 
     /// Returns whether a part of the segment's file is gone.
     pub(crate) fn is_lost(&self) -> bool {
-        // Each has a mapping of its own, which notices the loss by itself.
+        // Each has a mapping of its own, and one may notice the loss before the other.
         self.view.is_lost() || self.segment.as_ref().is_some_and(Segment::is_lost)
     }
 

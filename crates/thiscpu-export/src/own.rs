@@ -154,7 +154,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     }),
 ];
 
-/// Does something with what was read of a segment.
+/// Calls a function with the look at a segment that was read.
 fn look_of(answer: &Answer<'_>, each: impl FnOnce(&Look)) {
     if let Some(look) = &answer.look {
         each(look);

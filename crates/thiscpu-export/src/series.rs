@@ -109,7 +109,7 @@ impl<'a> Families<'a> {
         (shown, tallies)
     }
 
-    /// Returns the families with a line or heading in OpenMetrics that a shorter name has already.
+    /// Returns the families that have a line or heading of a shorter name in OpenMetrics.
     ///
     /// Of two such names, such as `x_total` and `x_created_total`, one is always shorter.
     fn clashes(&self) -> HashSet<&'a str> {

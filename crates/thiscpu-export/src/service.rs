@@ -70,7 +70,7 @@ impl Segments {
         self.answer_until(Instant::now() + PATIENCE, formats)
     }
 
-    /// Answers with what can be read until an instant, which the segments share.
+    /// Answers with the values that can be read until an instant; the segments share the time.
     fn answer_until(&mut self, end: Instant, formats: &[Format]) -> Vec<String> {
         let count = self.0.len() as u32;
         let looks = (0..count).rev().zip(&mut self.0).map(|(behind, state)| {

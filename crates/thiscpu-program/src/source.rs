@@ -140,7 +140,9 @@ impl Source {
         }
     }
 
-    /// Looks for another way to the file of a process, whose descriptor is closed or not readable.
+    /// Looks for another way to the file of a process.
+    ///
+    /// Its descriptor is closed or not readable.
     fn change_of_process(&mut self, pid: u32, error: Option<io::Error>) -> Change {
         let found = find::in_process(pid).unwrap_or_default();
         let is_it = |path: &Path| find::identity(path).is_ok_and(|it| Some(it) == self.identity);
