@@ -59,6 +59,7 @@ type Failure = String;
 /// If there is no segment, or no worker can be started.
 pub(crate) fn run(plan: &Plan) -> Result<Report, String> {
     stop::listen();
+    process::adopt_orphans();
     let began = Instant::now();
     let segment = Segment::anonymous().map_err(|why| why.to_string())?;
     let objects = Objects::of(&segment).map_err(|why| why.to_string())?;
@@ -157,6 +158,7 @@ impl Run<'_> {
     fn end_round(&mut self) -> Result<(), Failure> {
         (0..self.workers.len()).try_for_each(|number| self.kill(number))?;
         self.workers.clear();
+        process::wait_for_orphans();
         let returned = self.audit.when_all_have_ended().map_err(|it| it.to_string())?;
         self.counts.longest_return = self.counts.longest_return.max(returned);
         self.counts.rounds += 1;

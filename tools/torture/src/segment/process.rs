@@ -85,3 +85,20 @@ impl Process {
         status
     }
 }
+
+/// Makes this process the parent of those whose own parent ends before them.
+pub(super) fn adopt_orphans() {
+    // SAFETY: sets an attribute of this process.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+}
+
+/// Waits until no child is left, when all workers have been waited for.
+///
+/// A worker's own child dies with it, but not at once. If the worker is killed before the child has
+/// asked for that, the child goes on until its end.
+pub(super) fn wait_for_orphans() {
+    // SAFETY: no status is wanted, and the call waits for children only.
+    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0
+        || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
