@@ -18,8 +18,8 @@ fn bad_requests_run_nothing_and_name_what_exists() {
              compare-once, limited-add, semaphore, kamezawa, per-thread-64, memcg-stock, glibc, \
              mimalloc, jemalloc, snmalloc, rpmalloc, slub-lock, slub-tid, \
              metrics-exporter-prometheus, prometheus-client, tower, uncontended, robust-mutex, \
-             sysv-semaphore, thiscpu-local, thiscpu, thiscpu-facade, thiscpu-cache, \
-             thiscpu-malloc, thiscpu-hardened",
+             sysv-semaphore, thiscpu-local, thiscpu, thiscpu-facade, thiscpu-shared, \
+             thiscpu-cache, thiscpu-malloc, thiscpu-hardened",
         ),
         (&["--contender", "none"], "thiscpu"),
         (&["--threads", "0"], "from 1 to 4096"),
@@ -44,8 +44,8 @@ fn bad_requests_run_nothing_and_name_what_exists() {
         ),
         (
             &["metrics", "--contender", "atomic"],
-            "only metrics-exporter-prometheus, prometheus-client, thiscpu, thiscpu-facade can run \
-             the workload metrics",
+            "only metrics-exporter-prometheus, prometheus-client, thiscpu, thiscpu-facade, \
+             thiscpu-shared can run the workload metrics",
         ),
         (&["alloc", "--case", "pair-63"], "known are alloc pair-8, alloc pair-16"),
         (&["add", "--case", "nope"], "known are add (without a name)"),

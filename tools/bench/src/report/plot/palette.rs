@@ -100,7 +100,8 @@ pub(crate) const fn look(contender: Name) -> (Hue, Shape) {
     match contender {
         Name::ThisCpu | Name::ThisCpuMalloc => (VERMILION, Shape::CIRCLE),
         Name::ThisCpuCache | Name::ThisCpuFacade | Name::ThisCpuLocal => (RUST, Shape::DIAMOND),
-        Name::ThisCpuHardened | Name::ThisCpuShared => (TAN, Shape::SQUARE),
+        Name::ThisCpuHardened => (TAN, Shape::SQUARE),
+        Name::ThisCpuShared => (TAN, Shape::DOWN),
         Name::Atomic | Name::AtomicCas | Name::PrometheusClient => (BLUE, Shape::SQUARE),
         Name::SpinlockFold | Name::CompareTwice | Name::SlubLock | Name::MetricsExporter => {
             (PURPLE, Shape::UP)
