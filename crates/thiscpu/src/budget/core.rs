@@ -3,7 +3,8 @@
 use std::fmt;
 use std::panic::RefUnwindSafe;
 
-use super::pool::{CALLS_MIN, Pool};
+use super::calls::INITIAL_CALLS;
+use super::pool::Pool;
 use super::queue::Queue;
 use crate::gate::Gate;
 use crate::sys::atomic::{AtomicI64, AtomicU32, AtomicU64};
@@ -142,11 +143,6 @@ impl fmt::Debug for Budget {
 
 /// The largest batch that a lane borrows, besides the units that the call itself takes.
 pub(super) const BATCH_MAX: i64 = 1024;
-
-/// The number of plentiful calls that a new budget starts with, so that it changes after 32.
-///
-/// Thirty-two calls show that the budget is in use and worth its memory in the lanes.
-const INITIAL_CALLS: u32 = CALLS_MIN - 32;
 
 impl Budget {
     /// The largest possible limit, 2^56.

@@ -26,14 +26,14 @@ pub const SCALE: i64 = 64;
 const SHIFT_BITS: u32 = 6;
 
 /// The bytes of a budget in each lane.
-pub(super) const BYTES: usize = 32;
+pub(crate) const BYTES: usize = 32;
 
 /// The largest capacity of a window, in units.
-pub(super) const CREDIT_MAX: i64 = 1 << 40;
+pub(crate) const CREDIT_MAX: i64 = 1 << 40;
 
 /// The range of a lane's `taken`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Window(pub(super) u64);
+pub(crate) struct Window(pub(crate) u64);
 
 impl Window {
     /// The window of a cleared lane.
@@ -43,14 +43,14 @@ impl Window {
     const EMPTY: Window = Window(SHIFT_BITS as u64);
 
     /// Returns the units lent to a lane with this window. The word of a new lane is 0.
-    pub(super) fn lent(self) -> i64 {
+    pub(crate) fn lent(self) -> i64 {
         self.0 as i64 >> SHIFT_BITS
     }
 
     /// Creates the window of a lane that was lent `lent` units and keeps fewer than `capacity`.
     ///
     /// Rounds `capacity` up to a power of two.
-    pub(super) fn new(lent: i64, capacity: i64) -> Window {
+    pub(crate) fn new(lent: i64, capacity: i64) -> Window {
         let capacity = (capacity.clamp(2, CREDIT_MAX) as u64).next_power_of_two();
         let shift = capacity.trailing_zeros() + SHIFT_BITS;
         Window((lent * SCALE) as u64 | u64::from(shift))
@@ -59,19 +59,19 @@ impl Window {
 
 /// A budget's credit in one lane.
 #[derive(Clone, Copy)]
-pub(super) struct Credit {
+pub(crate) struct Credit {
     address: usize,
 }
 
 impl Credit {
     /// Returns the credit of the item at `item` in lane `lane`.
-    pub(super) fn of(item: usize, lane: usize) -> Credit {
+    pub(crate) fn of(item: usize, lane: usize) -> Credit {
         debug_assert!(lane > 0);
         Credit { address: item + lane * STRIDE }
     }
 
     /// Returns the credit of the item at `item` in the lane of table entry `entry`.
-    pub(super) fn at_entry(item: usize, entry: usize) -> Credit {
+    pub(crate) fn at_entry(item: usize, entry: usize) -> Credit {
         Credit { address: item + distance_of(entry) }
     }
 
@@ -88,19 +88,19 @@ impl Credit {
     }
 
     /// Returns the units taken; exact if the gate is closed and a fence has passed since.
-    pub(super) fn taken(&self) -> i64 {
+    pub(crate) fn taken(&self) -> i64 {
         // Relaxed: the fence makes visible what sections have committed.
         self.taken_word().load(Relaxed) / SCALE
     }
 
     /// Returns the window, which may change at any time.
-    pub(super) fn window(&self) -> Window {
+    pub(crate) fn window(&self) -> Window {
         // Relaxed: the section that replaces the window compares it with this value.
         Window(self.window_word().load(Relaxed))
     }
 
     /// Clears the lane. The gate is closed, and a fence has passed since.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         // Relaxed: the SeqCst store that opens the gate comes after. A section computes the address
         // of these words from the gate's value, so its loads depend on the load that sees that
         // store. It thus sees these words, or what a section of this lane stored later.

@@ -2,9 +2,10 @@
 //!
 //! Slow paths save `errno`, because malloc and signal handlers must not change it.
 
+pub(crate) mod calls;
 mod close;
 mod core;
-mod credit;
+pub(crate) mod credit;
 mod error;
 mod future;
 mod lease;
@@ -14,7 +15,7 @@ mod owned;
 mod percpu_mode;
 mod pool;
 mod pool_ops;
-mod queue;
+pub(crate) mod queue;
 mod recall;
 mod shared_mode;
 mod wait;

@@ -20,7 +20,8 @@
 //! A refusal rests on the first word: one load shows that no lane holds a unit, and how few units
 //! the pool has.
 
-use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use super::calls::PlentifulCalls;
+use crate::sys::atomic::{AtomicU32, AtomicU64};
 use crate::sys::double::Double;
 
 const MODE: u64 = 3;
@@ -29,19 +30,6 @@ const OPEN: u64 = 1;
 const CLOSED: u64 = 2;
 const QUEUED: u64 = 3;
 const UNIT: i64 = 1 << 2;
-
-/// The least number of plentiful calls in a row after which a budget returns to per-CPU mode.
-///
-/// These calls cost about as much as the fence of the next recall.
-pub(super) const CALLS_MIN: u32 = 512;
-
-/// The largest such number, to which it doubles while per-CPU mode does not pay.
-///
-/// These calls take a fraction of a millisecond.
-const CALLS_MAX: u32 = 1 << 14;
-
-/// How many times as long as the recall that ends it per-CPU mode must last to pay.
-const RECALLS_TO_PAY: u64 = 8;
 
 /// The first word of a pool, as loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +43,11 @@ pub(super) struct PoolState(u64);
 #[repr(C, align(64))]
 pub(super) struct Pool {
     words: Double,
-    /// About how many consecutive calls have found plenty of units in shared mode.
-    plentiful_calls: AtomicU32,
-    /// After how many of them the budget returns to per-CPU mode. Changes under the lock.
-    calls_to_percpu: AtomicU32,
+    pub(super) calls: PlentifulCalls,
     /// 1 once an excess was reported.
     pub(super) is_reported: AtomicU32,
     /// The units that were released but not held, as far as they were found.
     pub(super) over_released: AtomicU64,
-    /// The time at which per-CPU mode began last. Changes under the lock.
-    percpu_since: AtomicU64,
 }
 
 impl PoolState {
@@ -136,11 +119,9 @@ impl Pool {
     pub(super) const fn new(limit: i64, plentiful_calls: u32) -> Pool {
         Pool {
             words: Double::new([PoolState::new(limit, OPEN).0, 0]),
-            plentiful_calls: AtomicU32::new(plentiful_calls),
-            calls_to_percpu: AtomicU32::new(CALLS_MIN),
+            calls: PlentifulCalls::new(plentiful_calls),
             is_reported: AtomicU32::new(0),
             over_released: AtomicU64::new(0),
-            percpu_since: AtomicU64::new(0),
         }
     }
 
@@ -233,51 +214,6 @@ impl Pool {
         let [first, second] = self.words.load();
         (PoolState(first).is_shared() && second != 0).then_some((second / 2) as i64)
     }
-
-    /// Counts a call in shared mode.
-    ///
-    /// Returns whether it is plentiful, after enough others in a row. Calls on two CPUs at the same
-    /// time may count as one.
-    #[inline]
-    pub(super) fn count_call(&self, is_plentiful: bool) -> bool {
-        // Relaxed, all four: the counts are hints, and nothing is published with them.
-        let before = self.plentiful_calls.load(Relaxed);
-        if is_plentiful {
-            self.plentiful_calls.store(before.saturating_add(1), Relaxed);
-            return before >= self.calls_to_percpu.load(Relaxed);
-        }
-        if before != 0 {
-            self.plentiful_calls.store(0, Relaxed);
-        }
-        false
-    }
-
-    /// Starts the count of plentiful calls over.
-    pub(super) fn reset_calls(&self) {
-        self.count_call(false);
-    }
-
-    /// Records that per-CPU mode begins at the time `now`. The caller holds the lock.
-    pub(super) fn note_percpu_mode(&self, now: u64) {
-        // Relaxed: only holders of the lock use the time.
-        self.percpu_since.store(now, Relaxed);
-    }
-
-    /// Adapts how many calls lead to per-CPU mode, which a recall has ended.
-    ///
-    /// The caller holds the lock. `began` and `ended` are the times of the recall. The number
-    /// doubles if per-CPU mode was so short that the recall took much of the time. Otherwise it
-    /// halves.
-    pub(super) fn note_recall(&self, began: u64, ended: u64) {
-        // Relaxed, all: hints, which only a holder of the lock changes.
-        let lasted = began.saturating_sub(self.percpu_since.load(Relaxed));
-        let calls = self.calls_to_percpu.load(Relaxed);
-        let calls = match lasted < RECALLS_TO_PAY * ended.saturating_sub(began) {
-            true => (2 * calls).min(CALLS_MAX),
-            false => (calls / 2).max(CALLS_MIN),
-        };
-        self.calls_to_percpu.store(calls, Relaxed);
-    }
 }
 
 #[cfg(test)]
@@ -319,26 +255,6 @@ mod tests {
         assert_eq!((pool.add(2).units(), pool.unfinished_limit()), (72, Some(70)));
         pool.end_limit_change(5);
         assert_eq!((pool.load().units(), pool.unfinished_limit()), (77, None));
-    }
-
-    #[test]
-    fn percpu_mode_needs_more_calls_while_it_is_short() {
-        /// Returns how many calls a pool counts before per-CPU mode.
-        fn calls(pool: &Pool) -> u32 {
-            pool.reset_calls();
-            (0..).find(|_| pool.count_call(true)).unwrap()
-        }
-        let pool = Pool::new(100, CALLS_MIN - 2);
-        assert_eq!([true; 3].map(|call| pool.count_call(call)), [false, false, true]);
-        assert!(!pool.count_call(false) && !pool.count_call(true));
-        // Per-CPU mode lasts `lasted` ns, and the recall 10 ns.
-        let recall = |lasted: u64| {
-            pool.note_percpu_mode(1000);
-            pool.note_recall(1000 + lasted, 1000 + lasted + 10);
-            calls(&pool)
-        };
-        assert_eq!([79, 79, 80, 80, 80].map(recall), [1024, 2048, 1024, 512, 512]);
-        assert_eq!([0; 6].map(recall), [1024, 2048, 4096, 8192, 16384, 16384]);
     }
 
     #[test]

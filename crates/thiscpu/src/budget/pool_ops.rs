@@ -35,7 +35,7 @@ impl Budget {
     #[inline(always)]
     pub(super) fn count_call(&self, now: PoolState) -> bool {
         // Relaxed: a hint. The change of mode reads the pool again.
-        self.pool.count_call(now.units() >= self.percpu_threshold.load(Relaxed))
+        self.pool.calls.count(now.units() >= self.percpu_threshold.load(Relaxed))
     }
 
     /// Finishes a release to the pool.

@@ -17,7 +17,7 @@ use crate::sys::machine::Machine as _;
 
 /// The state of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     Waiting,
     /// It has its units.
     Granted,
@@ -26,7 +26,7 @@ pub(super) enum State {
 }
 
 /// The waiters, the first in front. Changed under the budget's lock.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     first: AtomicPtr<Waiter>,
     last: AtomicPtr<Waiter>,
     /// The number of waiters.
@@ -34,8 +34,8 @@ pub(super) struct Queue {
 }
 
 /// A thread or task that waits for units.
-pub(super) struct Waiter {
-    pub(super) units: i64,
+pub(crate) struct Waiter {
+    pub(crate) units: i64,
     /// A [`State`]; a waiting thread sleeps on it.
     state: AtomicU32,
     /// The process in which it was queued.
@@ -48,14 +48,14 @@ pub(super) struct Waiter {
 }
 
 /// A waiter whose wait has ended, and that must be woken.
-pub(super) enum Wakeup {
+pub(crate) enum Wakeup {
     Thread(*const AtomicU32),
     Task(Waker),
 }
 
 impl Wakeup {
     /// Wakes the waiter. May run a task's own code, so the caller holds no lock.
-    pub(super) fn wake(self) {
+    pub(crate) fn wake(self) {
         match self {
             // The thread may already have seen its state and returned. Then at most a thread that
             // sleeps on the same address wakes spuriously, which every futex caller allows for. If
@@ -67,7 +67,7 @@ impl Wakeup {
 }
 
 impl Queue {
-    pub(super) const fn new() -> Queue {
+    pub(crate) const fn new() -> Queue {
         Queue {
             first: AtomicPtr::new(ptr::null_mut()),
             last: AtomicPtr::new(ptr::null_mut()),
@@ -76,13 +76,13 @@ impl Queue {
     }
 
     /// Returns the first waiter, or null.
-    pub(super) fn first(&self) -> *const Waiter {
+    pub(crate) fn first(&self) -> *const Waiter {
         // Relaxed, here and below: the budget's lock orders all accesses.
         self.first.load(Relaxed)
     }
 
     /// Returns the number of waiters. Exact under the budget's lock.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len.load(Relaxed) as usize
     }
 
@@ -92,7 +92,7 @@ impl Queue {
     ///
     /// The caller holds the budget's lock. The waiter is in no queue, and stays where it is until
     /// it has been removed.
-    pub(super) unsafe fn push(&self, waiter: &Waiter) {
+    pub(crate) unsafe fn push(&self, waiter: &Waiter) {
         self.len.store(self.len.load(Relaxed) + 1, Relaxed);
         let last = self.last.load(Relaxed).cast_const();
         waiter.prev.set(last);
@@ -110,7 +110,7 @@ impl Queue {
     /// # Safety
     ///
     /// The caller holds the budget's lock. The waiter is in this queue.
-    pub(super) unsafe fn remove(&self, waiter: &Waiter) {
+    pub(crate) unsafe fn remove(&self, waiter: &Waiter) {
         self.len.store(self.len.load(Relaxed) - 1, Relaxed);
         let (prev, next) = (waiter.prev.get(), waiter.next.get());
         // SAFETY: `prev` is null or a queued waiter; the contract of its `push` keeps it in place.
@@ -130,7 +130,7 @@ impl Queue {
     /// # Safety
     ///
     /// The caller holds the budget's lock. `first` is the first waiter of this queue.
-    pub(super) unsafe fn end_wait(&self, first: *const Waiter, end: State) -> Wakeup {
+    pub(crate) unsafe fn end_wait(&self, first: *const Waiter, end: State) -> Wakeup {
         // SAFETY: the caller guarantees that the lock is held and that `first` is in this queue, so
         // it is valid until its state changes. The waker of a queued waiter is accessed under
         // the lock only.
@@ -148,7 +148,7 @@ impl Queue {
     /// Forgets all waiters, whose threads a fork did not copy. Their wakers leak.
     ///
     /// The caller holds the budget's lock.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.first.store(ptr::null_mut(), Relaxed);
         self.last.store(ptr::null_mut(), Relaxed);
         self.len.store(0, Relaxed);
@@ -157,7 +157,7 @@ impl Queue {
 
 impl Waiter {
     /// Creates a waiter for `units` that is in no queue.
-    pub(super) fn new(units: i64) -> Waiter {
+    pub(crate) fn new(units: i64) -> Waiter {
         Waiter {
             units,
             state: AtomicU32::new(State::Waiting as u32),
@@ -173,7 +173,7 @@ impl Waiter {
     /// # Safety
     ///
     /// The waiter is in no queue of this process, so only the caller accesses it.
-    pub(super) unsafe fn prepare(&self, task: Option<Waker>) -> Option<Waker> {
+    pub(crate) unsafe fn prepare(&self, task: Option<Waker>) -> Option<Waker> {
         self.state.store(State::Waiting as u32, Relaxed);
         self.generation.set(Host::generation());
         // SAFETY: the caller guarantees that nobody else accesses the waiter.
@@ -185,19 +185,19 @@ impl Waiter {
     /// # Safety
     ///
     /// The caller holds the budget's lock.
-    pub(super) unsafe fn replace_task(&self, task: Option<Waker>) -> Option<Waker> {
+    pub(crate) unsafe fn replace_task(&self, task: Option<Waker>) -> Option<Waker> {
         // SAFETY: the waker of a queued waiter is accessed under the lock only, which the caller
         // holds.
         unsafe { std::mem::replace(&mut *self.task.get(), task) }
     }
 
     /// Puts the thread to sleep until its wait may have ended, or until `timeout` has passed.
-    pub(super) fn sleep(&self, timeout: Option<Duration>) {
+    pub(crate) fn sleep(&self, timeout: Option<Duration>) {
         Host::wait(&self.state, State::Waiting as u32, timeout);
     }
 
     /// Returns the state of the waiter.
-    pub(super) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         // Acquire: pairs with the Release in `Queue::end_wait`, after which that thread leaves the
         // waiter alone.
         match self.state.load(Acquire) {
@@ -210,12 +210,12 @@ impl Waiter {
     /// Returns whether the waiter was queued in this process.
     ///
     /// If so, it is still queued unless its wait has ended. A child discards its parent's queue.
-    pub(super) fn is_of_this_process(&self) -> bool {
+    pub(crate) fn is_of_this_process(&self) -> bool {
         self.generation.get() == Host::generation()
     }
 
     /// Returns whether no waiter is behind this one. The caller holds the budget's lock.
-    pub(super) fn is_last(&self) -> bool {
+    pub(crate) fn is_last(&self) -> bool {
         self.next.get().is_null()
     }
 }

@@ -67,7 +67,7 @@ impl Budget {
         }
         let began = Host::time();
         self.recall_credit();
-        self.pool.note_recall(began, Host::time());
+        self.pool.calls.note_recall(began, Host::time());
     }
 
     /// Runs the four steps of a recall.
@@ -87,7 +87,7 @@ impl Budget {
         let limit = self.limit.load(Relaxed);
         // `min` discards an excess, which is counted below.
         let (units, lent) = self.pool.collect_lent(|units, lent| (units + lent - taken).min(limit));
-        self.pool.reset_calls();
+        self.pool.calls.reset();
         let excess = units + lent - taken - limit;
         if excess > 0 {
             self.count_over_released(excess as u64);
@@ -116,7 +116,7 @@ impl Budget {
         let gate = self.gate.load();
         let Some(item) = gate.item().or_else(alloc_lanes) else {
             // So that not each call asks for memory.
-            self.pool.reset_calls();
+            self.pool.calls.reset();
             return;
         };
         if !gate.is_closed() {
@@ -133,7 +133,7 @@ impl Budget {
                 break;
             }
             if self.pool.exchange(now, now.percpu()) {
-                self.pool.note_percpu_mode(Host::time());
+                self.pool.calls.note_percpu_mode(Host::time());
                 self.gate.set(gate.opened(item));
                 return;
             }
