@@ -10,6 +10,7 @@ pub mod memory;
 pub mod painted_stack;
 pub mod program;
 pub mod random;
+pub mod rate_oracle;
 pub mod seccomp;
 #[cfg(feature = "sections")]
 pub mod sections;
