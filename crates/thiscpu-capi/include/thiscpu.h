@@ -9,6 +9,8 @@
  *   thiscpu_lease              OwnedLease         units that are released with their handle
  *   thiscpu_acquire            AcquireOwned       a request for units that waits without a thread
  *   thiscpu_reserve            Reserve            units of a budget that are set aside
+ *   thiscpu_rate               Rate               units over time: so many a second, with a burst
+ *   thiscpu_rate_window        RateWindow         at most so many units in any window of time
  *   thiscpu_ledger             Ledger             accounts for any number of owners
  *   thiscpu_account            Account            one owner's counters
  *   thiscpu_cache              RawCache           objects of one size
@@ -95,6 +97,16 @@
 #define THISCPU_BUDGET_LIMIT_MAX 72057594037927936
 
 /**
+ * The largest burst of a rate, and the largest limit of a window: 2^40.
+ */
+#define THISCPU_RATE_BURST_MAX 1099511627776
+
+/**
+ * The largest number of units in a period of a rate: 2^40.
+ */
+#define THISCPU_RATE_UNITS_MAX 1099511627776
+
+/**
  * The largest number of counters of an account.
  */
 #define THISCPU_LEDGER_COUNTERS_MAX 8
@@ -127,7 +139,7 @@ typedef enum thiscpu_status {
    */
   THISCPU_STATUS_EXHAUSTED,
   /**
-   * The budget is closed. It will never hand out units again.
+   * The budget or rate is closed. It will never hand out units again.
    */
   THISCPU_STATUS_CLOSED,
   /**
@@ -492,6 +504,41 @@ typedef struct thiscpu_pair thiscpu_pair;
  * - After `fork`: the child has objects of its own.
  */
 typedef struct thiscpu_prefilled thiscpu_prefilled;
+
+/**
+ * A limit on units over time: so many in a period, with a burst. Rust: `Rate`.
+ *
+ * A rate starts with `burst` units. Its pace adds units, up to the burst, and calls take them. In
+ * every span of time `t`, calls take at most `burst + pace * t` units. Units are refused only if
+ * at one instant of the call a bucket of `burst - share` units had fewer, or if other threads wait
+ * for units. A call takes about 1 ns while plenty of units are available.
+ *
+ * The share is the most units that lanes hold for their CPUs. The clock is `CLOCK_MONOTONIC`, so
+ * no units come while the system is suspended.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_rate_destroy`.
+ * - Lifetime: from `thiscpu_rate_create` to `thiscpu_rate_destroy`.
+ * - Signal handlers: no function.
+ * - After `fork`: the child has a rate of its own, with the parent's units but no waiting thread.
+ *
+ * `THISCPU_STATUS_FENCE_DENIED`: available units are lent to CPUs, and only a fence can recall
+ * them. Once a sandbox denies fences, each call that needs those units returns this status.
+ */
+typedef struct thiscpu_rate thiscpu_rate;
+
+/**
+ * A limit on the units in any window of time: never more than so many. Rust: `RateWindow`.
+ *
+ * In every window of the given length, calls take at most `limit` units. Units
+ * are refused only if calls took too many in a window that ends within the call and is longer by a
+ * 64th. A call takes about 60 ns. The clock is `CLOCK_MONOTONIC`.
+ *
+ * - Threads: any number may call all functions at once, except `thiscpu_rate_window_destroy`.
+ * - Lifetime: from `thiscpu_rate_window_create` to `thiscpu_rate_window_destroy`.
+ * - Signal handlers: no function.
+ * - After `fork`: the child has a window of its own, with the parent's units.
+ */
+typedef struct thiscpu_rate_window thiscpu_rate_window;
 
 /**
  * Units of a budget that are set aside for the owner of the handle. Rust: `Reserve`.
@@ -1658,6 +1705,306 @@ enum thiscpu_status thiscpu_reserve_units(struct thiscpu_reserve *reserve, uint6
  * - Signal handlers: not allowed.
  */
 enum thiscpu_status thiscpu_reserve_destroy(struct thiscpu_reserve *reserve);
+
+/**
+ * Creates a rate of `units` in each `period_ns` nanoseconds.
+ *
+ * Stores its handle in `*rate`. It starts with `burst` units, the most that it ever has. The
+ * lanes' share is an eighth of the burst.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`;
+ *   `OUT_OF_RANGE` if a number is 0, `units` is greater than `THISCPU_RATE_UNITS_MAX`, `burst`
+ *   is greater than `THISCPU_RATE_BURST_MAX`, or the period is 2^63 ns or longer.
+ * - Blocks: only in the first use of the library, while another thread determines the tier.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_create(uint64_t units,
+                                        uint64_t period_ns,
+                                        uint64_t burst,
+                                        struct thiscpu_rate **rate);
+
+/**
+ * Destroys a rate.
+ *
+ * No thread may use the handle, or wait for units, during or after this call.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: while another thread allocates or frees per-CPU memory.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_destroy(struct thiscpu_rate *rate);
+
+/**
+ * Acquires `n` units, or none. Never waits for units.
+ *
+ * If the units are refused, stores in `*retry_after_ns` after how many nanoseconds they will be
+ * there, unless other calls take them. Costs one restartable sequence while plenty of units are
+ * available; near the limit a clock read and an atomic instruction, or one fence.
+ *
+ * - NULL: allowed for `retry_after_ns`; then nothing is stored.
+ * - Returns: `OK`, `NULL_POINTER`, `EXHAUSTED`, `CLOSED`, `FENCE_DENIED`; `OUT_OF_RANGE` if `n`
+ *   is 0 or greater than the burst, and then `*retry_after_ns` is unchanged.
+ * - Blocks: near the limit, for a fence and for other threads that need one.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_try_acquire(struct thiscpu_rate *rate,
+                                             uint64_t n,
+                                             uint64_t *retry_after_ns);
+
+/**
+ * Acquires as many units as are available, at most `n`.
+ *
+ * Stores their number in `*acquired`. If no unit is available, `n` is 0, or the rate is closed,
+ * this is 0 and the call returns `OK`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
+ * - Blocks: near the limit, for a fence and for other threads that need one.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_try_acquire_up_to(struct thiscpu_rate *rate,
+                                                   uint64_t n,
+                                                   uint64_t *acquired);
+
+/**
+ * Acquires `n` units; blocks until they are available, or the rate is closed.
+ *
+ * First come, first served. The thread sleeps until its units will be there.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `CLOSED`, `FENCE_DENIED`; `OUT_OF_RANGE` if `n` is 0, or
+ *   greater than the burst, now or while the call waits.
+ * - Blocks: until `n` units are available, or the rate is closed.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_acquire(struct thiscpu_rate *rate, uint64_t n);
+
+/**
+ * Acquires `n` units; blocks until they are available, for at most `timeout_ns` nanoseconds.
+ *
+ * Otherwise like `thiscpu_rate_acquire`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the time is over; `CLOSED`, `FENCE_DENIED`,
+ *   `OUT_OF_RANGE`.
+ * - Blocks: until `n` units are available, the rate is closed, or the time is over.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_acquire_timeout(struct thiscpu_rate *rate,
+                                                 uint64_t n,
+                                                 uint64_t timeout_ns);
+
+/**
+ * Acquires `n` units; blocks until they are available, or until a deadline.
+ *
+ * `deadline_ns` is in nanoseconds of `CLOCK_MONOTONIC`. Otherwise like `thiscpu_rate_acquire`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`; `EXHAUSTED` if the deadline is over; `CLOSED`, `FENCE_DENIED`,
+ *   `OUT_OF_RANGE`.
+ * - Blocks: until `n` units are available, the rate is closed, or the deadline is over.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_acquire_deadline(struct thiscpu_rate *rate,
+                                                  uint64_t n,
+                                                  uint64_t deadline_ns);
+
+/**
+ * Stores in `*available` how many units are available at one instant of the call.
+ *
+ * While any thread waits for units, or if the rate is closed, it stores 0. Costs one fence if
+ * units are lent to CPUs.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
+ * - Blocks: for a fence and for other threads that need one.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_available(struct thiscpu_rate *rate, uint64_t *available);
+
+/**
+ * Stores the burst in `*burst`. Costs a few loads.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_burst(struct thiscpu_rate *rate, uint64_t *burst);
+
+/**
+ * Stores in `*share` the most units that lanes hold. Costs a few loads.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_share(struct thiscpu_rate *rate, uint64_t *share);
+
+/**
+ * Changes the pace, at one instant of the call. The rate keeps the units that it has.
+ *
+ * Waiting threads get new times. Costs one fence if units are lent to CPUs.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`, `OUT_OF_RANGE` as `thiscpu_rate_create`.
+ * - Blocks: for a fence and for other threads that need one.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_set_pace(struct thiscpu_rate *rate,
+                                          uint64_t units,
+                                          uint64_t period_ns);
+
+/**
+ * Changes the burst, at one instant of the call. Units above the new burst are lost.
+ *
+ * A higher burst brings no units at once. The share becomes an eighth of the burst, or what
+ * `thiscpu_rate_set_share` has set if that is less. Costs one fence if units are lent to CPUs.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`; `OUT_OF_RANGE` if `burst` is 0 or too large.
+ * - Blocks: for a fence and for other threads that need one.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_set_burst(struct thiscpu_rate *rate, uint64_t burst);
+
+/**
+ * Changes the most units that lanes hold, at one instant of the call.
+ *
+ * With 0 refusals are exact, and each call costs a clock read and a shared line. Costs one fence
+ * if units are lent to CPUs.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`; `OUT_OF_RANGE` if `share` is above an eighth of
+ *   the burst.
+ * - Blocks: for a fence and for other threads that need one.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_set_share(struct thiscpu_rate *rate, uint64_t share);
+
+/**
+ * Closes the rate: ends all waits, and refuses all later acquires.
+ *
+ * A rate cannot be opened again. Closing it twice does nothing.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `FENCE_DENIED`.
+ * - Blocks: for a fence and for other threads that need one.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_close(struct thiscpu_rate *rate);
+
+/**
+ * Stores in `*closed` whether the rate is closed. Costs one load.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_is_closed(struct thiscpu_rate *rate, bool *closed);
+
+/**
+ * Stores in `*waiters` how many threads wait for units. Costs one load.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_waiters(struct thiscpu_rate *rate, size_t *waiters);
+
+/**
+ * Creates a window of `period_ns` nanoseconds with at most `limit` units.
+ *
+ * Stores its handle in `*window`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`, `NO_MEMORY`, `UNKNOWN_TIER`, `TIER_UNAVAILABLE`;
+ *   `OUT_OF_RANGE` if `limit` is 0 or greater than `THISCPU_RATE_BURST_MAX`, or the period is
+ *   shorter than 64 ns, or 2^63 ns or longer.
+ * - Blocks: only in the first use of the library, while another thread determines the tier.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_window_create(uint64_t limit,
+                                               uint64_t period_ns,
+                                               struct thiscpu_rate_window **window);
+
+/**
+ * Destroys a window. No thread may use the handle during or after this call.
+ *
+ * - NULL: allowed; does nothing.
+ * - Returns: `OK`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_window_destroy(struct thiscpu_rate_window *window);
+
+/**
+ * Acquires `n` units, or none. Never waits for units.
+ *
+ * If the units are refused, stores in `*retry_after_ns` after how many nanoseconds they will be
+ * there, unless other calls take them.
+ *
+ * - NULL: allowed for `retry_after_ns`; then nothing is stored.
+ * - Returns: `OK`, `NULL_POINTER`, `EXHAUSTED`; `OUT_OF_RANGE` if `n` is 0 or greater than the
+ *   limit, and then `*retry_after_ns` is unchanged.
+ * - Blocks: for a moment, while another thread takes units back.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_window_try_acquire(struct thiscpu_rate_window *window,
+                                                    uint64_t n,
+                                                    uint64_t *retry_after_ns);
+
+/**
+ * Acquires as many units as are available, at most `n`.
+ *
+ * Stores their number in `*acquired`. If no unit is available, or `n` is 0, this is 0 and the call
+ * returns `OK`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: for a moment, while another thread takes units back.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_window_try_acquire_up_to(struct thiscpu_rate_window *window,
+                                                          uint64_t n,
+                                                          uint64_t *acquired);
+
+/**
+ * Stores in `*available` how many units are available at one instant of the call.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: for a moment, while another thread takes units back.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_window_available(struct thiscpu_rate_window *window,
+                                                  uint64_t *available);
+
+/**
+ * Stores the limit in `*limit`.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_window_limit(struct thiscpu_rate_window *window, uint64_t *limit);
+
+/**
+ * Stores the length of the window in `*period_ns`, in nanoseconds.
+ *
+ * - NULL: not allowed.
+ * - Returns: `OK`, `NULL_POINTER`.
+ * - Blocks: never.
+ * - Signal handlers: not allowed.
+ */
+enum thiscpu_status thiscpu_rate_window_period(struct thiscpu_rate_window *window,
+                                               uint64_t *period_ns);
 
 /**
  * Creates a ledger and stores its handle in `*ledger`. Accounts have `counters` counters.

@@ -8,9 +8,10 @@ use std::ffi::c_char;
 use std::fmt::{self, Write as _};
 use std::io;
 use std::panic::PanicHookInfo;
+use std::time::Duration;
 
 use thiscpu::__internal::capi::PanicReason;
-use thiscpu::{Error, SegmentError, SegmentErrorKind};
+use thiscpu::{Error, RateError, SegmentError, SegmentErrorKind};
 
 use crate::status::{Status, message};
 
@@ -45,6 +46,8 @@ enum Detail {
     None,
     /// The units that were available.
     Available(u64),
+    /// The units that a rate had, and the nanoseconds after which to try again.
+    Rate(u64, u64),
     /// The number that a constructor of the program returned.
     Constructor(i32),
     /// The sentence is in the buffer.
@@ -82,6 +85,12 @@ impl fmt::Write for Line<'_> {
         self.0.extend_from_slice(&part.as_bytes()[..taken]);
         if taken == part.len() { Ok(()) } else { Err(fmt::Error) }
     }
+}
+
+/// Notes what a rate had that is about to refuse units, and after what time to try again.
+pub(crate) fn note_rate(available: u64, retry_after: Duration) {
+    let retry_ns = u64::try_from(retry_after.as_nanos()).unwrap_or(u64::MAX);
+    LAST.with(|last| last.noted.set(Detail::Rate(available, retry_ns)));
 }
 
 /// Notes how many units were available to the refused call that is about to return.
@@ -214,6 +223,10 @@ pub extern "C" fn thiscpu_last_error() -> *const c_char {
         (Status::Exhausted, Detail::Available(units)) => set_text(format_args!(
             "budget exhausted: only {units} units are available; try again after a release"
         )),
+        (Status::Exhausted, Detail::Rate(available, retry_ns)) => {
+            let retry_after = Duration::from_nanos(retry_ns);
+            set_text(format_args!("{}", RateError::Exceeded { available, retry_after }))
+        }
         (Status::ConstructFailed, Detail::Constructor(code)) => set_text(format_args!(
             "constructor failed: the cache's `construct` returned {code} for a new object"
         )),

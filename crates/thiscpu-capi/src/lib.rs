@@ -23,6 +23,7 @@ pub mod lease;
 pub mod ledger;
 pub mod pair;
 pub mod prefill;
+pub mod rate;
 pub mod reserve;
 pub mod segment;
 pub mod segment_view;

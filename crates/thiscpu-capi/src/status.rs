@@ -12,7 +12,7 @@ pub enum Status {
     Ok = 0,
     /// Fewer units are available than requested, or other threads already wait for units.
     Exhausted,
-    /// The budget is closed. It will never hand out units again.
+    /// The budget or rate is closed. It will never hand out units again.
     Closed,
     /// The asynchronous acquire still waits.
     Pending,
@@ -89,10 +89,10 @@ pub(crate) fn message(status: i32) -> &'static CStr {
     match () {
         () if is(Status::Ok) => c"success",
         () if is(Status::Exhausted) => {
-            c"budget exhausted: fewer units are available than requested, or waiting threads come \
-               first"
+            c"budget or rate exhausted: fewer units are available than requested, or waiting \
+               threads come first"
         }
-        () if is(Status::Closed) => c"budget closed: it hands out no more units",
+        () if is(Status::Closed) => c"budget or rate closed: it hands out no more units",
         () if is(Status::Mismatch) => {
             c"compare-and-exchange failed: found another value than expected"
         }

@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicU64;
 
 use crate::section::{Processor, Sections as _};
 use crate::sys::{fence as fences, rseq, rseq::index_ptr, startup, topology};
-use crate::{Account, Budget, Error, Ledger, Tier};
+use crate::{Account, Budget, Error, Ledger, Rate, Tier};
 
 /// Stays in a section for up to `turns` turns of a loop.
 ///
@@ -48,6 +48,16 @@ pub fn fences() -> u64 {
 /// Returns how many recalls `budget` has begun.
 pub fn recalls(budget: &Budget) -> u64 {
     budget.recalls()
+}
+
+/// Returns how many recalls `rate` has begun.
+pub fn rate_recalls(rate: &Rate) -> u64 {
+    rate.recalls()
+}
+
+/// Returns whether `rate` is in per-CPU mode.
+pub fn is_percpu(rate: &Rate) -> bool {
+    rate.is_percpu()
 }
 
 /// Returns about how many charges found their account in no lane.

@@ -18,6 +18,8 @@
 //! | [`Counter`] | counting on many CPUs: about 1 ns an add, and exact sums at any time |
 //! | [`Counters`] | several counters that are read at one instant |
 //! | [`Budget`] | a limit on units in use: about 1 ns a call while there is room |
+//! | [`Rate`] | a limit on units over time: so many a second, about 1 ns a call |
+//! | [`RateWindow`] | a strict limit: never more than so many in any second |
 //! | [`Ledger`] | counters for each of many owners, such as tenants: [`Account`]s |
 //! | [`Segment`] | what processes share: [`SharedCounter`], [`SharedCounters`], [`SharedBudget`] |
 //! | [`Cache`] | objects of one type, allocated from and freed to arrays on each CPU |
@@ -79,6 +81,7 @@
 /// [`Lease`]: crate::Lease
 /// [`Ledger`]: crate::Ledger
 /// [`PerCpu`]: crate::PerCpu
+/// [`Rate`]: crate::Rate
 /// [`Reserve`]: crate::Reserve
 /// [`Segment`]: crate::Segment
 /// [`SharedBudget`]: crate::SharedBudget
@@ -116,6 +119,12 @@ pub mod design {
     /// How per-CPU memory works.
     #[doc = include_str!("../docs/design/percpu.md")]
     pub mod percpu {}
+    /// How rates and windows work.
+    ///
+    /// [`Rate`]: crate::Rate
+    /// [`RateWindow`]: crate::RateWindow
+    #[doc = include_str!("../docs/design/rate.md")]
+    pub mod rate {}
     /// How segments work.
     ///
     /// [`Segment`]: crate::Segment
@@ -156,6 +165,7 @@ mod ledger;
 #[doc(hidden)]
 pub mod model;
 mod percpu;
+mod rate;
 mod section;
 mod segment;
 mod slab;
@@ -174,6 +184,7 @@ pub use counter::{
 pub use error::Error;
 pub use ledger::{Account, AccountId, Ledger};
 pub use percpu::{Link, PairWord, PerCpu, PerCpuInt, PerCpuPair, PerCpuStack, PerCpuWord};
+pub use rate::{Pace, Rate, RateConfigError, RateError, RateWindow};
 #[cfg(not(thiscpu_model))]
 pub use segment::{
     BudgetParticipant, BudgetState, BudgetView, CounterView, CountersView, Existing, ObjectKind,

@@ -42,6 +42,7 @@ const HEADERS: [Header; 2] = [
             "lease",
             "acquire",
             "reserve",
+            "rate",
             "ledger",
             "cache",
             "constructed",

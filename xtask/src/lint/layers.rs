@@ -28,6 +28,7 @@ const LAYERS: [(&str, &[&str]); 4] = [
             "percpu",
             "counter",
             "budget",
+            "rate",
             "ledger",
             "slab",
             "segment",

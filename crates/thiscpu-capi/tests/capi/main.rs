@@ -45,6 +45,7 @@ programs_in_c! {
     budget_works_from_c: "budget.c",
     leases_work_from_c: "lease.c",
     reserves_and_deadlines_work_from_c: "reserve.c",
+    rates_and_windows_work_from_c: "rate.c",
     asynchronous_acquires_work_from_c: "acquire.c",
     ledger_works_from_c: "ledger.c",
     cache_works_from_c: "cache.c",

@@ -19,7 +19,10 @@
 //! Budgets use lanes in the rseq tiers only.
 
 use crate::lanes::table::{STRIDE, distance_of};
-use crate::sys::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use crate::sys::atomic::{
+    AtomicI64, AtomicU64,
+    Ordering::{Relaxed, Release},
+};
 
 /// One unit, as a lane counts it.
 pub const SCALE: i64 = 64;
@@ -97,6 +100,13 @@ impl Credit {
     pub(crate) fn window(&self) -> Window {
         // Relaxed: the section that replaces the window compares it with this value.
         Window(self.window_word().load(Relaxed))
+    }
+
+    /// Replaces the window. No section and no other thread changes it meanwhile.
+    pub(crate) fn set_window(&self, window: Window) {
+        // Sections of this lane load the old window or the new one, and both are right.
+        // Release: a fork that copies this store also copies what the caller did before it.
+        self.window_word().store(window.0, Release);
     }
 
     /// Clears the lane. The gate is closed, and a fence has passed since.

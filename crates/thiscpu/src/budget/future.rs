@@ -70,7 +70,7 @@ impl Request {
             drop(old);
         }
         Some(match state {
-            State::Waiting => Poll::Pending,
+            State::Waiting | State::Nudged => Poll::Pending,
             State::Granted => Poll::Ready(Ok(())),
             State::Closed => Poll::Ready(Err(AcquireError(()))),
         })

@@ -17,7 +17,7 @@ mod pool;
 mod pool_ops;
 pub(crate) mod queue;
 mod recall;
-mod shared_mode;
+pub(crate) mod shared_mode;
 mod wait;
 
 use std::sync::Arc;

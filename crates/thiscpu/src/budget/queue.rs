@@ -14,6 +14,7 @@ use crate::sys::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::machine::Machine as _;
+use crate::sys::waker;
 
 /// The state of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +22,10 @@ pub(crate) enum State {
     Waiting,
     /// It has its units.
     Granted,
-    /// The budget was closed while it waited.
+    /// The budget was closed while it waited. For a rate: it will never get its units.
     Closed,
+    /// It still waits, but should look again. Only rates do this.
+    Nudged,
 }
 
 /// The waiters, the first in front. Changed under the budget's lock.
@@ -54,6 +57,14 @@ pub(crate) enum Wakeup {
 }
 
 impl Wakeup {
+    /// Wakes the waiter, and drops the panic of a task's waker. The caller holds no lock.
+    pub(crate) fn wake_caught(self) {
+        match self {
+            Wakeup::Task(task) => waker::wake_caught(task),
+            thread => thread.wake(),
+        }
+    }
+
     /// Wakes the waiter. May run a task's own code, so the caller holds no lock.
     pub(crate) fn wake(self) {
         match self {
@@ -145,6 +156,35 @@ impl Queue {
         }
     }
 
+    /// Tells the first waiter to look again, if it may be asleep. It stays in the queue.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock of the queue's owner.
+    pub(crate) unsafe fn nudge_first(&self) -> Option<Wakeup> {
+        // SAFETY: the first pointer is null or a queued waiter, which stays where it is while the
+        // lock is held. The caller holds it.
+        unsafe { self.first().as_ref()?.nudge() }
+    }
+
+    /// Tells all waiters to look again. They stay in the queue.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock of the queue's owner.
+    pub(crate) unsafe fn nudge_all(&self) -> Vec<Wakeup> {
+        let mut wakeups = Vec::new();
+        let mut next = self.first();
+        // SAFETY: each pointer is null or a queued waiter, which stays where it is while the lock
+        // is held.
+        while let Some(waiter) = unsafe { next.as_ref() } {
+            // SAFETY: the caller holds the lock.
+            wakeups.extend(unsafe { waiter.nudge() });
+            next = waiter.next.get();
+        }
+        wakeups
+    }
+
     /// Forgets all waiters, whose threads a fork did not copy. Their wakers leak.
     ///
     /// The caller holds the budget's lock.
@@ -191,6 +231,29 @@ impl Waiter {
         unsafe { std::mem::replace(&mut *self.task.get(), task) }
     }
 
+    /// Marks the waiter as nudged, and returns how to wake it, unless it has something to do.
+    ///
+    /// # Safety
+    ///
+    /// The waiter is queued, and the caller holds the lock of the queue's owner.
+    unsafe fn nudge(&self) -> Option<Wakeup> {
+        if self.state() != State::Waiting {
+            return None;
+        }
+        self.state.store(State::Nudged as u32, Release);
+        // SAFETY: the waker of a queued waiter is accessed under the lock only.
+        let task = unsafe { (*self.task.get()).take() };
+        Some(task.map_or(Wakeup::Thread(&raw const self.state), Wakeup::Task))
+    }
+
+    /// Waits on, after a nudge. The caller holds the lock, under which the state changes.
+    pub(crate) fn rearm(&self) {
+        if self.state() == State::Nudged {
+            // Relaxed: only the waiter itself needs the state, until the lock passes on.
+            self.state.store(State::Waiting as u32, Relaxed);
+        }
+    }
+
     /// Puts the thread to sleep until its wait may have ended, or until `timeout` has passed.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) {
         Host::wait(&self.state, State::Waiting as u32, timeout);
@@ -203,7 +266,8 @@ impl Waiter {
         match self.state.load(Acquire) {
             0 => State::Waiting,
             1 => State::Granted,
-            _ => State::Closed,
+            2 => State::Closed,
+            _ => State::Nudged,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::sys::startup;
 const CONTENDED_SPINS: u32 = spins(64);
 
 /// Leaves the pool alone for a moment, after another thread has changed it first.
-pub(super) fn pause_contended() {
+pub(crate) fn pause_contended() {
     (0..CONTENDED_SPINS).for_each(|_| Host::pause());
 }
 

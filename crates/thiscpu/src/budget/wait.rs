@@ -45,7 +45,7 @@ impl Budget {
         }
         loop {
             match waiter.state() {
-                State::Waiting => {}
+                State::Waiting | State::Nudged => {}
                 State::Granted => return Ok(()),
                 State::Closed => return Err(TryAcquireError::Closed),
             }
@@ -128,7 +128,7 @@ impl Budget {
         match state {
             State::Granted => Ok(()),
             State::Closed => Err(TryAcquireError::Closed),
-            State::Waiting => Err(TryAcquireError::Exhausted { available }),
+            State::Waiting | State::Nudged => Err(TryAcquireError::Exhausted { available }),
         }
     }
 }

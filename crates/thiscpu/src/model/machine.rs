@@ -329,8 +329,18 @@ pub fn tick() -> u64 {
 
 /// Advances the machine's clock by a second. Not a step.
 pub fn advance_clock_1s() {
+    advance_clock(1_000_000_000);
+}
+
+/// Advances the machine's clock by some nanoseconds. Not a step.
+pub fn advance_clock(ns: u64) {
     let now = now();
-    now.clock.set(now.clock.get() + 1_000_000_000);
+    now.clock.set(now.clock.get() + ns);
+}
+
+/// Returns the machine's clock in nanoseconds. Not a step.
+pub fn clock() -> u64 {
+    now().clock.get()
 }
 
 pub(crate) fn tier() -> Option<Tier> {

@@ -26,8 +26,8 @@ mod sections;
 pub use data::Data;
 pub use exhaustive::exhaustive;
 pub use machine::{
-    Machine, Thread, advance_clock_1s, choose, interrupted_after, killed_after, leave_lanes,
-    run_on, spawn, tick,
+    Machine, Thread, advance_clock, advance_clock_1s, choose, clock, interrupted_after,
+    killed_after, leave_lanes, run_on, spawn, tick,
 };
 pub(crate) use machine::{Model, local, tier};
 pub use random::{Schedule, random};

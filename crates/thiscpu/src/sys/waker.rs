@@ -14,13 +14,16 @@ pub(crate) fn drop_caught(waker: Option<Waker>) {
     }
 }
 
+/// Calls a waker. The caller holds no lock. A panic ends here.
+pub(crate) fn wake_caught(waker: Waker) {
+    // Forgotten, because a payload may panic when it is dropped.
+    mem::forget(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+}
+
 /// Calls wakers. The caller holds no lock.
 ///
 /// A waker that panics keeps no other from being called.
 #[cfg(not(thiscpu_model))]
 pub(crate) fn wake_all(wakers: Vec<Waker>) {
-    for waker in wakers {
-        // Forgotten, because a payload may panic when it is dropped.
-        mem::forget(catch_unwind(AssertUnwindSafe(|| waker.wake())));
-    }
+    wakers.into_iter().for_each(wake_caught);
 }

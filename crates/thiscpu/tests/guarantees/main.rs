@@ -26,6 +26,10 @@ mod memory_return;
 mod pairs;
 mod plugin;
 mod properties;
+mod rate;
+mod rate_forks;
+mod rate_waiters;
+mod rate_window;
 mod sandbox;
 mod segment;
 mod segment_budget;
@@ -79,7 +83,8 @@ fn main() -> ExitCode {
         adds, bounds, budget, budget_close, budget_forks, budget_over_release, budget_owned,
         budget_waiters, cancellation, compare_set_take, degradations, first_use, forks,
         in_flight, ledger, ledger_single_step, memory, memory_return, pairs, plugin,
-        properties, sandbox, segment, segment_budget, segment_budget_kills,
+        properties, rate, rate_forks, rate_waiters, rate_window, sandbox, segment, segment_budget,
+        segment_budget_kills,
         segment_budget_over_release, segment_budget_tasks, segment_budget_wakers,
         segment_cpusets, segment_files, segment_kills, segment_lost, segment_objects,
         segment_participants, segment_processes, segment_slots, segment_traced,

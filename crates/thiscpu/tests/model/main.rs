@@ -27,6 +27,8 @@ mod ledger_exhaustive;
 #[cfg(thiscpu_model)]
 mod ordering_exhaustive;
 #[cfg(thiscpu_model)]
+mod rate;
+#[cfg(thiscpu_model)]
 mod run;
 #[cfg(thiscpu_model)]
 mod shared_budget;
