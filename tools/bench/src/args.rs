@@ -76,7 +76,8 @@ pub(crate) struct Options {
 
     /// Audit at least N calls of each contender in each audited case [default: a few]
     ///
-    /// Audited are the cases near, oscillate and exhausted of budget, and the case audit of ledger.
+    /// Audited are the cases near, oscillate and exhausted of budget, and the cases audit of ledger
+    /// and rate.
     /// By default an audit takes a fraction of a second.
     #[arg(long = "audit", value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) audited_min: u64,

@@ -1,10 +1,10 @@
 //! The kinds of cases: the name of each, its contenders, and the function that measures it.
 
 use crate::{
-    contenders::{Name, budgets, counters, layers, ledgers, limits, processes, registries},
+    contenders::{Name, budgets, counters, layers, ledgers, limits, processes, rates, registries},
     metric::{
-        ADDERS_SLOWDOWN, Metric, RESIDENT_BYTES, RESIDENT_PER_ACCOUNT, RESIDENT_PER_COUNTER,
-        TIME_PER_OP, TIME_PER_SCRAPE, TIME_PER_SNAPSHOT, TIME_PER_SUM,
+        ADDERS_SLOWDOWN, ADMITTED_IN_A_SECOND, Metric, RESIDENT_BYTES, RESIDENT_PER_ACCOUNT,
+        RESIDENT_PER_COUNTER, TIME_PER_OP, TIME_PER_SCRAPE, TIME_PER_SNAPSHOT, TIME_PER_SUM,
     },
     workloads::{
         Info, Measured, Setting, Threads, Workload, add,
@@ -13,7 +13,7 @@ use crate::{
         ledger::{self, audit, snapshot_all},
         lifetime,
         memory::{self, Many},
-        metrics, shared, shared_limit, slowdown, threshold, token, tower,
+        metrics, rate, shared, shared_limit, slowdown, threshold, token, tower,
         walk::{self, Cell},
     },
 };
@@ -166,6 +166,14 @@ kinds! {
         "A request that would be refused at a limit, which is out of reach; tasks for threads";
     ShedReached: Tower "shed-reached", Default(tower::TASKS), [layers tower::shed_reached::<C>],
         "A request that is refused while half of the tasks are served; tasks for threads";
+    RateFar: Rate "far", Default(&[1, 2]), [rates rate::far::<C>],
+        "A call far from a limit on calls a second; atomic-cas only counts down";
+    RateRefused: Rate "refused", Default(&[1, 2]), [rates rate::refused::<C>],
+        "A call at such a limit, which refuses nearly all; atomic-cas only loads";
+    WorstSecond: Rate "worst-second", Fixed(1), [(rates::WORST_SECOND) rate::worst_second],
+        "Not timed: the most calls within a second of a limit of 100 a second";
+    RateAudit: Rate "audit", Default(&[1, 4, 64]), [(&[Name::ThisCpu]) rate::audit],
+        "Not timed: looks for spans with too much, and for refusals that nothing explains";
 }
 
 impl Kind {
@@ -240,7 +248,7 @@ impl Kind {
     /// Returns how often it is measured: once if a million counters or accounts repeat enough.
     pub(crate) fn rounds(self, requested: Option<u32>) -> u32 {
         match self {
-            Self::Memory | Self::MemoryAccounts => 1,
+            Self::Memory | Self::MemoryAccounts | Self::WorstSecond => 1,
             Self::Walk(_) => requested.unwrap_or(walk::ROUNDS),
             _ => requested.unwrap_or(DEFAULT_ROUNDS),
         }
@@ -248,7 +256,10 @@ impl Kind {
 
     /// Returns whether it audits calls, so that `--audit` applies.
     pub(crate) const fn is_audited(self) -> bool {
-        matches!(self, Self::Near | Self::Oscillate | Self::Exhausted | Self::Audit)
+        matches!(
+            self,
+            Self::Near | Self::Oscillate | Self::Exhausted | Self::Audit | Self::RateAudit
+        )
     }
 
     /// Returns the metric by which contenders are compared.
@@ -256,6 +267,7 @@ impl Kind {
         match self {
             Self::Alloc(case) if case.measures_memory() => &RESIDENT_BYTES,
             Self::Scrape => &TIME_PER_SCRAPE,
+            Self::WorstSecond => &ADMITTED_IN_A_SECOND,
             _ => &TIME_PER_OP,
         }
     }
@@ -270,7 +282,7 @@ impl Kind {
             Self::Memory => Some(&RESIDENT_PER_COUNTER),
             Self::MemoryAccounts => Some(&RESIDENT_PER_ACCOUNT),
             Self::SnapshotAll => Some(&TIME_PER_SNAPSHOT),
-            Self::Audit | Self::Walk(_) => None,
+            Self::Audit | Self::RateAudit | Self::WorstSecond | Self::Walk(_) => None,
             _ => Some(self.compared()),
         }
     }

@@ -75,6 +75,8 @@ metrics! {
         "thiscpu's time per grant / this contender's, round by round";
     RECALLS_PER_SECOND: Median "recalls_per_second" "count" "recalls/s"
         "How often thiscpu recalled all units";
+    ADMITTED_IN_A_SECOND: Largest "admitted_in_a_second" "count" "worst second"
+        "The most calls that were admitted within one second, at 100 a second";
     LOST_UNITS: Total "lost_units" "count" "lost units" "Charged units that are missing; must be 0";
     DOUBLED_UNITS: Total "doubled_units" "count" "doubled units"
         "Units that nobody charged; must be 0";

@@ -63,6 +63,7 @@ pub(crate) mod limits;
 mod name;
 mod percpu_counter;
 pub(crate) mod processes;
+pub(crate) mod rates;
 pub(crate) mod registries;
 
 pub(crate) use self::{lanes::Padded, name::Name};

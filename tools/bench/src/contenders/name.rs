@@ -42,6 +42,8 @@ named_enum! {
             "The metrics-exporter-prometheus crate, through the metrics facade",
         PrometheusClient "prometheus-client" "The prometheus-client crate",
         Tower "tower" "The tower crate's own layers",
+        Governor "governor" "The governor crate's direct limiter, with the clock of quanta",
+        Ratelimit "ratelimit" "The ratelimit crate",
         Uncontended "uncontended"
             "An atomic of its own for each process: a bound; its sums are not of one instant",
         RobustMutex "robust-mutex" "A count under a robust mutex that processes share",
@@ -49,6 +51,7 @@ named_enum! {
         ThisCpuLocal "thiscpu-local" "This library's counter in each process, which share nothing",
         ThisCpu "thiscpu"
             "This library; thiscpu-metrics with its own handles; thiscpu-tower",
+        ThisCpuWindow "thiscpu-window" "This library's strict window",
         ThisCpuFacade "thiscpu-facade" "thiscpu-metrics, through the metrics facade",
         ThisCpuCache "thiscpu-cache" "This library's cache of objects of one size",
         ThisCpuMalloc "thiscpu-malloc" "This project's malloc and free",
@@ -65,6 +68,7 @@ impl Name {
             Self::ThisCpu
                 | Self::ThisCpuLocal
                 | Self::ThisCpuFacade
+                | Self::ThisCpuWindow
                 | Self::ThisCpuCache
                 | Self::ThisCpuMalloc
                 | Self::ThisCpuHardened

@@ -23,6 +23,7 @@ pub(crate) mod ledger;
 pub(crate) mod lifetime;
 pub(crate) mod memory;
 pub(crate) mod metrics;
+pub(crate) mod rate;
 pub(crate) mod shared;
 pub(crate) mod shared_limit;
 pub(crate) mod slowdown;
@@ -46,6 +47,7 @@ named_enum! {
         Metrics "metrics" "Metrics are incremented and scraped",
         Shared "shared" "Processes add to one counter, or share a limit",
         Tower "tower" "Tasks send requests to a service below a layer that limits them",
+        Rate "rate" "Calls are admitted or refused by a limit on calls a second",
         Alloc "alloc" "Objects are allocated and freed; each slice is a process of its own",
         Walk "walk" "Blocks of many sizes are freed in many orders by many threads, in one table",
     }

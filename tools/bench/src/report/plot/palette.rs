@@ -105,7 +105,9 @@ pub(crate) const fn look(contender: Name) -> (Hue, Shape) {
         Name::SpinlockFold | Name::CompareTwice | Name::SlubLock | Name::MetricsExporter => {
             (PURPLE, Shape::UP)
         }
-        Name::RobustMutex => (PURPLE, Shape::UP),
+        Name::RobustMutex | Name::Ratelimit => (PURPLE, Shape::UP),
+        Name::Governor => (GREEN, Shape::DOWN),
+        Name::ThisCpuWindow => (RUST, Shape::DIAMOND),
         Name::SysvSemaphore => (SKY, Shape::STAR),
         Name::Dumazet | Name::LimitedAdd | Name::Kamezawa | Name::Jemalloc => (GREEN, Shape::DOWN),
         Name::LiGate | Name::CompareOnce | Name::PerThread64 => (OLIVE, Shape::DIAMOND),
