@@ -32,5 +32,7 @@ pub use machine::{
 pub(crate) use machine::{Model, local, tier};
 pub use random::{Schedule, random};
 
-pub use crate::segment::{Place, Process, SharedBudgets, SharedCounters, WaitResult};
+pub use crate::segment::{
+    NoRoom, Place, Process, SharedBudgets, SharedCounters, SharedNames, WaitResult,
+};
 pub(crate) use sections::Processor;

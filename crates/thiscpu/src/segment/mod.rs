@@ -14,6 +14,8 @@
 
 mod budget;
 mod lanes;
+#[cfg(thiscpu_model)]
+mod registry;
 
 #[cfg(not(thiscpu_model))]
 mod attached;
@@ -50,6 +52,8 @@ pub use self::file::objects::{ObjectKind, Objects, SegmentObject};
 pub use self::lanes::SharedCounters;
 #[cfg(not(thiscpu_model))]
 pub use self::options::{Existing, SegmentOptions};
+#[cfg(thiscpu_model)]
+pub use self::registry::{NoRoom, SharedNames};
 #[cfg(not(thiscpu_model))]
 pub use self::shared_budget::SharedBudget;
 #[cfg(not(thiscpu_model))]

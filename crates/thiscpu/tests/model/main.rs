@@ -43,6 +43,10 @@ mod shared_counter;
 #[cfg(thiscpu_model)]
 mod shared_counter_exhaustive;
 #[cfg(thiscpu_model)]
+mod shared_names;
+#[cfg(thiscpu_model)]
+mod shared_names_exhaustive;
+#[cfg(thiscpu_model)]
 mod slab;
 #[cfg(thiscpu_model)]
 mod slab_constructed;

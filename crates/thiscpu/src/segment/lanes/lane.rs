@@ -65,14 +65,14 @@ pub(in crate::segment) struct Step<'a> {
 
 impl Step<'_> {
     /// Returns whether the step is not over.
-    fn is_current(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         // Acquire: pairs with the exchange of the epoch, so that a later load of a bank sees the
         // seals before it.
         self.epoch.load(Acquire) == self.current
     }
 
     /// Returns whether the step is not over for so long that epochs in banks come again.
-    fn is_recent(&self) -> bool {
+    pub(super) fn is_recent(&self) -> bool {
         // Acquire: as in `is_current`.
         self.epoch.load(Acquire).wrapping_sub(self.current) < EPOCHS / 2
     }

@@ -3,6 +3,7 @@
 //! - `cpu`: which lane a thread adds in;
 //! - `lane`: a count that can be sealed;
 //! - `modeled`: shared counters for the model, which has no files;
+//! - `removable`: a count whose memory can come to serve another counter;
 //! - `sums`: adds, and exact sums.
 
 #[cfg(not(thiscpu_model))]
@@ -10,6 +11,7 @@ pub(in crate::segment) mod cpu;
 mod lane;
 #[cfg(thiscpu_model)]
 mod modeled;
+pub(in crate::segment) mod removable;
 pub(in crate::segment) mod sums;
 
 #[cfg(thiscpu_model)]

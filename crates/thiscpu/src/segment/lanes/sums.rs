@@ -17,6 +17,7 @@
 //! in its step 1. A sum that is overtaken by another starts again.
 
 use super::lane::{Added, Bank, Overtaken, Step};
+use super::removable::{RemovableBank, Removed};
 use crate::sys::Host;
 use crate::sys::atomic::{
     AtomicU64,
@@ -28,30 +29,39 @@ use crate::sys::machine::Machine as _;
 const READS_MAX: usize = if cfg!(thiscpu_model) { 1 } else { 1000 };
 
 /// Where the banks of some counters are: in each lane, two for each counter, side by side.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::segment) struct Lanes {
+#[derive(Debug)]
+pub(in crate::segment) struct Lanes<B = Bank> {
     /// The first counter's first bank in lane 0.
-    first: *const Bank,
+    first: *const B,
     /// The distance between two lanes, in bytes.
     stride: usize,
     count: u32,
 }
 
-impl Lanes {
+impl<B> Clone for Lanes<B> {
+    fn clone(&self) -> Lanes<B> {
+        *self
+    }
+}
+
+impl<B> Copy for Lanes<B> {}
+
+impl<B> Lanes<B> {
     /// Describes banks in memory.
     ///
     /// # Safety
     ///
     /// In each of `count` lanes, which begin `stride` bytes apart, there are banks for each
     /// counter that the caller will name. They stay mapped while the value or a copy is used.
-    pub(in crate::segment) unsafe fn new(first: *const Bank, stride: usize, count: u32) -> Lanes {
+    pub(in crate::segment) unsafe fn new(first: *const B, stride: usize, count: u32) -> Lanes<B> {
         Lanes { first, stride, count }
     }
 
     /// Returns the bank of `counter` in a lane that was active in `epoch`.
     #[inline(always)]
-    fn bank(&self, lane: u32, counter: usize, epoch: u64) -> &Bank {
-        let at = lane as usize * self.stride + (2 * counter + (epoch & 1) as usize) * 16;
+    fn bank(&self, lane: u32, counter: usize, epoch: u64) -> &B {
+        let at =
+            lane as usize * self.stride + (2 * counter + (epoch & 1) as usize) * size_of::<B>();
         // SAFETY: callers pass lanes below the count and counters that exist, so `new`'s caller
         // guarantees the bank.
         unsafe { &*self.first.byte_add(at) }
@@ -62,7 +72,9 @@ impl Lanes {
     pub(in crate::segment) fn len(&self) -> u32 {
         self.count
     }
+}
 
+impl Lanes {
     /// Adds to a counter, in a lane below their number.
     #[inline(always)]
     pub(in crate::segment) fn add(&self, counter: usize, epoch: &AtomicU64, lane: u32, n: i64) {
@@ -119,6 +131,80 @@ impl Lanes {
     }
 }
 
+impl Lanes<RemovableBank> {
+    /// Adds to a counter of a generation, in a lane below their number.
+    #[inline(always)]
+    pub(in crate::segment) fn add_to(
+        &self,
+        counter: Removable,
+        epoch: &AtomicU64,
+        lane: u32,
+        n: i64,
+    ) -> Result<(), Removed> {
+        loop {
+            // Acquire, both: pairs with the exchange in `try_sum`, as in `add`.
+            let now = epoch.load(Acquire);
+            let is_current = || epoch.load(Acquire) == now;
+            let bank = self.bank(lane, counter.number, now);
+            if bank.add(n, counter.generation, now, is_current)? {
+                return Ok(());
+            }
+            Host::pause();
+        }
+    }
+
+    /// Returns the counts of a removable counter without a seal, as [`count`](Lanes::count) does.
+    pub(in crate::segment) fn count_of(&self, counter: Removable) -> Option<Result<i64, Removed>> {
+        let mut sum = 0_i64;
+        for lane in 0..self.count {
+            for epoch in [0, 1] {
+                let bank = self.bank(lane, counter.number, epoch);
+                match (0..READS_MAX).find_map(|_| bank.count(counter.generation))? {
+                    Ok(count) => sum = sum.wrapping_add(count),
+                    Err(Removed) => return Some(Err(Removed)),
+                }
+            }
+        }
+        Some(Ok(sum))
+    }
+
+    /// Seals all banks of a counter for ever, and returns its last value.
+    ///
+    /// No add succeeds after that. Anybody may repeat this. Returns `None` if another counter has
+    /// the banks already.
+    pub(in crate::segment) fn remove(&self, counter: Removable) -> Option<i64> {
+        let banks = (0..self.count).flat_map(|lane| [(lane, 0), (lane, 1)]);
+        banks.into_iter().try_fold(0_i64, |sum, (lane, epoch)| {
+            let last = self.bank(lane, counter.number, epoch).remove(counter.generation)?;
+            Some(sum.wrapping_add(last))
+        })
+    }
+
+    /// Seals the banks of a step of some counters, and adds the counts to `sums`.
+    fn seal_some(
+        &self,
+        counters: &[Removable],
+        step: &Step<'_>,
+        sums: &mut [Option<i64>],
+    ) -> Result<(), Overtaken> {
+        for lane in 0..self.count {
+            for (counter, sum) in counters.iter().zip(&mut *sums) {
+                let count = self.bank(lane, counter.number, step.sealed);
+                let count = count.seal(counter.generation, step)?;
+                *sum = sum.zip(count).map(|(sum, count)| sum.wrapping_add(count));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A counter that can be removed: its place, and its generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::segment) struct Removable {
+    pub(in crate::segment) number: usize,
+    pub(in crate::segment) generation: u64,
+}
+
 /// Stores the sums of all counters, as they were at one instant of the call.
 ///
 /// A counter is in each of the lanes that `parts` returns. Those that it did not return before the
@@ -129,38 +215,49 @@ pub(in crate::segment) fn sum(
     sums: &mut [i64],
 ) {
     loop {
-        // Acquire: pairs with the exchange below.
-        let now = epoch.load(Acquire);
-        if try_sum(epoch, now, &parts, sums).is_ok() {
+        let in_use = parts();
+        sums.fill(0);
+        let seal =
+            |step: &Step<'_>| in_use.iter().flatten().try_for_each(|lanes| lanes.seal(step, sums));
+        // An add before the instant has put its lanes into use before it, so they are seen here.
+        let is_complete = || parts().iter().flatten().count() == in_use.iter().flatten().count();
+        if try_sum(epoch, seal).is_ok() && is_complete() {
             return;
         }
         Host::pause();
     }
 }
 
+/// Stores the sums of some counters, as they were at one instant of the call.
+///
+/// The sum of a counter that is removed meanwhile is `None`. Returns false if other sums overtook
+/// this one in each of some attempts.
+pub(in crate::segment) fn sum_removable(
+    attempts: usize,
+    epoch: &AtomicU64,
+    lanes: Lanes<RemovableBank>,
+    counters: &[Removable],
+    sums: &mut [Option<i64>],
+) -> bool {
+    (0..attempts).any(|_| {
+        sums.fill(Some(0));
+        try_sum(epoch, |step| lanes.seal_some(counters, step, sums)).is_ok()
+    })
+}
+
+/// Seals the banks of one epoch, starts the next, and seals those that were active.
 fn try_sum(
     epoch: &AtomicU64,
-    now: u64,
-    parts: &impl Fn() -> [Option<Lanes>; 2],
-    sums: &mut [i64],
+    mut seal: impl FnMut(&Step<'_>) -> Result<(), Overtaken>,
 ) -> Result<(), Overtaken> {
+    // Acquire: pairs with the exchange below.
+    let now = epoch.load(Acquire);
     let next = now.wrapping_add(1);
-    let in_use = parts();
-    sums.fill(0);
-    let before = Step { epoch, current: now, sealed: now.wrapping_sub(1) };
-    for lanes in in_use.iter().flatten() {
-        lanes.seal(&before, sums)?;
-    }
+    seal(&Step { epoch, current: now, sealed: now.wrapping_sub(1) })?;
     // AcqRel: releases the seals to adders that load the new epoch, and acquires those of the sum
     // that made the old one.
     epoch.compare_exchange(now, next, AcqRel, Acquire).map_err(|_| Overtaken)?;
-    let after = Step { epoch, current: next, sealed: now };
-    for lanes in in_use.iter().flatten() {
-        lanes.seal(&after, sums)?;
-    }
-    // An add before the instant has put its lanes into use before it, so they are seen here.
-    let is_complete = parts().iter().flatten().count() == in_use.iter().flatten().count();
-    if is_complete { Ok(()) } else { Err(Overtaken) }
+    seal(&Step { epoch, current: next, sealed: now })
 }
 
 #[cfg(all(test, not(thiscpu_model)))]
